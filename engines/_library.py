@@ -1,0 +1,37 @@
+"""The one place that loads the ggml bindings, on first use and not before.
+
+`ggml` loads its libraries with RTLD_GLOBAL: whatever is loaded after it may bind to its symbols. Nothing else in the
+package imports it.
+"""
+
+import functools
+import importlib
+import logging
+from typing import Any
+
+from liveasr.errors import EngineError
+
+REBUILD_COMMAND = (
+    'CMAKE_ARGS="-DGGML_LLAMAFILE=ON" python -m pip install --force-reinstall --no-deps --no-cache-dir '
+    "--no-binary ggml-python ggml-python"
+)
+_log = logging.getLogger("liveasr")
+
+
+@functools.cache
+def ggml() -> Any:
+    """The module `ggml`.
+
+    Raises:
+        EngineError: its libraries cannot be loaded.
+    """
+    try:
+        module = importlib.import_module("ggml")
+    except (ImportError, OSError) as error:
+        raise EngineError(f"ggml cannot be loaded ({error}); build it with: {REBUILD_COMMAND}") from error
+    if not module.ggml_cpu_has_llamafile():
+        _log.warning(
+            "ggml was built without its fast matrix kernels and runs at half speed; rebuild it with: %s",
+            REBUILD_COMMAND,
+        )
+    return module

@@ -1,0 +1,43 @@
+"""What every engine offers to the rest of the program."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from liveasr.types import Float32Array, Hypothesis, Language
+
+
+@dataclass(frozen=True, slots=True)
+class FrontEnd:
+    """The features that an engine takes: stacked log-mel frames, before CMVN."""
+
+    mel_bins: int
+    lfr_m: int
+    lfr_n: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeOptions:
+    """What a caller may ask of a decode."""
+
+    language: Language = "auto"
+    itn: bool = False
+    """Write numbers as digits and add punctuation, where the model can."""
+
+
+class Engine(Protocol):
+    """Frames of one segment in, one hypothesis out."""
+
+    front_end: FrontEnd
+
+    def decode(self, features: Float32Array, options: DecodeOptions) -> Hypothesis:
+        """Recognise one segment.
+
+        Args:
+            features: (T, mel_bins * lfr_m) stacked frames; T may be 0, which gives an empty hypothesis.
+            options: what the caller wants.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free what the engine holds. Closing twice is fine."""
+        ...

@@ -1,0 +1,83 @@
+"""Mean and variance normalisation that comes with a model: y = (x + shift) * scale."""
+
+import logging
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from liveasr.errors import ModelFileError
+from liveasr.gguf_file import GgufFile
+from liveasr.types import Float32Array
+
+_log = logging.getLogger("liveasr")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cmvn:
+    """Both vectors, (dims,) each."""
+
+    shift: Float32Array
+    scale: Float32Array
+
+    def apply(self, features: Float32Array) -> Float32Array:
+        """(T, dims) normalised."""
+        return (features + self.shift) * self.scale
+
+
+def from_gguf(file: GgufFile, dims: int) -> Cmvn | None:
+    """The normalisation in a file, or None, with a warning, where it is unusable.
+
+    The upstream SenseVoice exporter writes the wrong blocks of `am.mvn` (a shift of one value, and the shift as
+    scale), and the upstream runtime therefore leaves normalisation out. A file like that still recognises speech
+    without it, a little worse; anything in between would be nonsense.
+    """
+    if "cmvn.shift" in file.tensors and "cmvn.scale" in file.tensors:
+        shift, scale = file.array("cmvn.shift"), file.array("cmvn.scale")
+        if shift.shape == scale.shape == (dims,) and (scale > 0).all():
+            return Cmvn(shift, scale)
+    _log.warning(
+        "%s has no usable feature normalisation (a known fault of published files) and runs without it, a little less "
+        "accurate; pass --cmvn am.mvn, or convert the checkpoint again with: liveasr models convert",
+        file.path,
+    )
+    return None
+
+
+def read_kaldi(path: Path) -> tuple[Float32Array, Float32Array]:
+    """(shift, scale) of a Kaldi nnet `am.mvn`, each (dims,), found by the names of their blocks, as FunASR finds them.
+
+    Raises:
+        ModelFileError: the file is missing, or lacks one of the two blocks.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelFileError(path, f"cannot be read: {error}") from error
+
+    def block(tag: str) -> Float32Array:
+        found = re.search(rf"<{tag}>[^\[]*\[([^\]]*)\]", text)
+        if found is None:
+            raise ModelFileError(path, f"has no <{tag}> block")
+        try:
+            return np.array(found.group(1).split(), np.float32)
+        except ValueError as error:
+            raise ModelFileError(path, f"its <{tag}> block is not a list of numbers") from error
+
+    shift, scale = block("AddShift"), block("Rescale")
+    if shift.size != scale.size:
+        raise ModelFileError(path, f"shift has {shift.size} values, scale has {scale.size}")
+    return shift, scale
+
+
+def from_kaldi(path: Path, dims: int) -> Cmvn:
+    """The normalisation in an `am.mvn`.
+
+    Raises:
+        ModelFileError: the file is missing, broken, or made for another number of features.
+    """
+    shift, scale = read_kaldi(path)
+    if shift.size != dims:
+        raise ModelFileError(path, f"has {shift.size} values; the model takes {dims}")
+    return Cmvn(shift, scale)

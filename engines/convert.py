@@ -1,0 +1,173 @@
+"""From a released checkpoint folder to a GGUF file in the layout that FunAudioLLM publishes.
+
+A folder holds `model.pt`, `config.yaml`, `am.mvn` and, for SenseVoice, a SentencePiece model `*.bpe.model`. Tensor
+names are the checkpoint's own. Matrices of two dimensions take the wanted type; norms, biases, FSMN kernels and
+whatever a block type cannot hold stay f32. FSMN kernels are stored taps first, (K, D).
+
+"""
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import gguf
+import numpy as np
+import sentencepiece
+import yaml
+
+from liveasr.engines.checkpoint import read_state
+from liveasr.engines.cmvn import read_kaldi
+from liveasr.errors import ModelFileError
+from liveasr.types import Float32Array
+
+WeightType: TypeAlias = Literal["f32", "f16", "q8_0"]
+_Q8_0_BLOCK = 32  # values
+_MATRIX_DIMS = 2
+_Config: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """How one family is written."""
+
+    architecture: str
+    prefixes: tuple[str, ...]
+    """Tensors to write."""
+    add_metadata: Callable[[gguf.GGUFWriter, Path, _Config], None]
+    never_quantised: tuple[str, ...] = ()
+    """Names that stay f32 in a q8_0 file."""
+    matrices_shrink: bool = True
+
+
+def convert(folder: Path, output: Path, weight_type: WeightType = "f32") -> int:
+    """Write the model of a checkpoint folder to a GGUF file; the file appears only when it is complete.
+
+    Returns:
+        The number of tensors written.
+
+    Raises:
+        ModelFileError: the folder is not a checkpoint of a known family, or a part of it is missing or broken.
+    """
+    config = _load_config(folder)
+    layout = _LAYOUTS.get(str(config.get("model")))
+    if layout is None:
+        known = ", ".join(_LAYOUTS)
+        raise ModelFileError(folder, f"holds a model of the class {config.get('model')}; known are {known}")
+    state = read_state(folder / "model.pt")
+    shift, scale = read_kaldi(folder / "am.mvn")
+    handle, partial = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
+    os.close(handle)
+    try:
+        writer = gguf.GGUFWriter(partial, layout.architecture)
+        layout.add_metadata(writer, folder, config)
+        writer.add_tensor("cmvn.shift", shift)
+        writer.add_tensor("cmvn.scale", scale)
+        names = [name for name in state if name.startswith(layout.prefixes)]
+        if not names:
+            raise ModelFileError(folder / "model.pt", f"has no tensors named {' or '.join(layout.prefixes)}")
+        for name in names:
+            values = _taps_first(name, state[name])
+            _add_tensor(writer, name, values, _stored_type(name, values, layout, weight_type))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        Path(partial).chmod(0o644)
+        Path(partial).replace(output)
+    finally:
+        Path(partial).unlink(missing_ok=True)
+    return len(names) + 2
+
+
+def _load_config(folder: Path) -> _Config:
+    path = folder / "config.yaml"
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelFileError(folder, "is not a checkpoint folder: it has no config.yaml") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ModelFileError(path, f"cannot be read: {error}".splitlines()[0]) from error
+    if not isinstance(config, dict):
+        raise ModelFileError(path, "is not a table of settings")
+    return config
+
+
+def _setting(folder: Path, config: _Config, section: str, key: str) -> int:
+    """One whole number of config.yaml."""
+    value = (config.get(section) or {}).get(key)
+    if not isinstance(value, int):
+        raise ModelFileError(folder / "config.yaml", f"has no whole number {section}.{key}")
+    return value
+
+
+def _taps_first(name: str, values: Float32Array) -> Float32Array:
+    """FSMN kernels as (K, D), from (D, 1, K) in SAN-M blocks and (D, 1, K, 1) in the VAD."""
+    if name.endswith(("fsmn_block.weight", "conv_left.weight")):
+        return np.ascontiguousarray(values.reshape(values.shape[0], -1).T)
+    return values
+
+
+def _stored_type(name: str, values: Float32Array, layout: _Layout, wanted: WeightType) -> WeightType:
+    is_matrix = (
+        values.ndim == _MATRIX_DIMS
+        and "norm" not in name
+        and not name.endswith(("fsmn_block.weight", "conv_left.weight"))
+    )
+    if not is_matrix or not layout.matrices_shrink:
+        return "f32"
+    if wanted == "q8_0" and (name in layout.never_quantised or values.shape[1] % _Q8_0_BLOCK):
+        return "f32"
+    return wanted
+
+
+def _add_tensor(writer: gguf.GGUFWriter, name: str, values: Float32Array, kind: WeightType) -> None:
+    if kind == "q8_0":
+        block = gguf.GGMLQuantizationType.Q8_0
+        writer.add_tensor(name, gguf.quants.quantize(values, block), raw_dtype=block)
+    else:
+        writer.add_tensor(name, values.astype(np.float16 if kind == "f16" else np.float32))
+
+
+def _add_sensevoice(writer: gguf.GGUFWriter, folder: Path, config: _Config) -> None:
+    """sv.*: sizes, the published default query rows, the vocabulary in the order of its ids."""
+    for key in ("output_size", "attention_heads", "num_blocks", "tp_blocks", "kernel_size"):
+        writer.add_uint32(f"sv.{key}", _setting(folder, config, "encoder_conf", key))
+    mels = _setting(folder, config, "frontend_conf", "n_mels")
+    writer.add_uint32("sv.input_size", mels * _setting(folder, config, "frontend_conf", "lfr_m"))
+    pieces = _pieces(folder)
+    writer.add_uint32("sv.vocab_size", len(pieces))
+    writer.add_uint32("sv.blank_id", 0)
+    writer.add_array("sv.query_tokens", [0, 1, 2, 14])
+    writer.add_array("sv.vocab", pieces)
+
+
+def _pieces(folder: Path) -> list[str]:
+    """The pieces of the SentencePiece model of a folder."""
+    paths = sorted(folder.glob("*.bpe.model"))
+    if not paths:
+        raise ModelFileError(folder, "has no *.bpe.model")
+    try:
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(paths[0]))
+    except (OSError, RuntimeError) as error:
+        raise ModelFileError(paths[0], "is not a SentencePiece model") from error
+    return [processor.id_to_piece(index) for index in range(processor.get_piece_size())]
+
+
+def _add_fsmn_vad(writer: gguf.GGUFWriter, folder: Path, config: _Config) -> None:
+    """vad.*: the sizes of the network and of its stacked frames."""
+    network = ("input_dim", "input_affine_dim", "linear_dim", "proj_dim", "fsmn_layers", "lorder")
+    for key in (*network, "output_affine_dim", "output_dim"):
+        writer.add_uint32(f"vad.{key}", _setting(folder, config, "encoder_conf", key))
+    for key in ("n_mels", "lfr_m", "lfr_n"):
+        writer.add_uint32(f"vad.{key}", _setting(folder, config, "frontend_conf", key))
+
+
+_LAYOUTS = {
+    "SenseVoiceSmall": _Layout(
+        "sensevoice-small", ("encoder.", "ctc.", "embed.weight"), _add_sensevoice, never_quantised=("embed.weight",)
+    ),
+    "FsmnVADStreaming": _Layout("fsmn-vad", ("encoder.",), _add_fsmn_vad, matrices_shrink=False),
+}

@@ -1,0 +1,48 @@
+"""From a model file to an engine, by the architecture that the file names."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from liveasr.engines import cmvn, sensevoice
+from liveasr.engines.base import Engine
+from liveasr.errors import ModelFileError
+from liveasr.gguf_file import GgufFile
+
+
+def default_threads() -> int:
+    """As many threads as this process may use cores, at most four: segments are too short to feed more."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(4, available)
+
+
+def open_engine(path: Path, threads: int | None = None, cmvn_path: Path | None = None) -> Engine:
+    """The engine for a model file, ready to decode. Closing it frees everything.
+
+    Args:
+        path: a GGUF file.
+        threads: for one decode; by default `default_threads()`.
+        cmvn_path: an `am.mvn` to use instead of what the file holds.
+
+    Raises:
+        ModelFileError: the file is corrupt, incomplete, or of an architecture that this program does not run.
+    """
+    file = GgufFile(path)
+    try:
+        opener = _OPENERS.get(file.architecture)
+        if opener is None:
+            raise ModelFileError(path, f"is a {file.architecture} model; liveasr runs {', '.join(ARCHITECTURES)}")
+        return opener(file, threads or default_threads(), cmvn_path)
+    except BaseException:
+        file.close()
+        raise
+
+
+def _open_sensevoice(file: GgufFile, threads: int, cmvn_path: Path | None) -> Engine:
+    dims = file.integer("sv.input_size")
+    normalisation = cmvn.from_kaldi(cmvn_path, dims) if cmvn_path else cmvn.from_gguf(file, dims)
+    return sensevoice.SenseVoice(sensevoice.load(file, normalisation), threads)
+
+
+_OPENERS: dict[str, Callable[[GgufFile, int, Path | None], Engine]] = {sensevoice.ARCHITECTURE: _open_sensevoice}
+ARCHITECTURES = tuple(_OPENERS)

@@ -1,0 +1,5 @@
+"""`python -m liveasr`."""
+
+from liveasr.cli import main
+
+main()

@@ -1,0 +1,59 @@
+"""Every error that liveasr raises on purpose. Each message names the thing, the cause and the way out.
+
+LiveasrError
+  UsageError            the caller's mistake: feeding after finish, an unknown language
+  AudioError            a recording that cannot be read, or that holds no audio
+  ModelError
+    ModelNotFoundError  no model of that name is installed
+    ModelFileError      a file that is not a model this program can run: corrupt, foreign, incomplete
+  EngineError           the native library failed
+  MissingExtraError     an optional part is not installed
+"""
+
+from pathlib import Path
+
+
+class LiveasrError(Exception):
+    """Base of all errors of this package; its text is one line for a person."""
+
+
+class UsageError(LiveasrError):
+    """The caller did something in the wrong order, or asked for something that does not exist."""
+
+
+class AudioError(LiveasrError):
+    """A recording cannot be read, or holds no audio."""
+
+    def __init__(self, path: Path | str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+class ModelError(LiveasrError):
+    """A model cannot be used."""
+
+
+class ModelNotFoundError(ModelError):
+    """No model of that name is installed, or no such file exists."""
+
+
+class ModelFileError(ModelError):
+    """A file is not a model that this program can run."""
+
+    def __init__(self, path: Path | str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+class EngineError(LiveasrError):
+    """The native library refused or failed."""
+
+
+class MissingExtraError(LiveasrError):
+    """An optional part of liveasr is not installed."""
+
+    def __init__(self, extra: str, what: str) -> None:
+        super().__init__(f"{what} is not installed; install it with: pip install 'liveasr[{extra}]'")
+        self.extra = extra

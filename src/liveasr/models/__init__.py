@@ -1,0 +1,1 @@
+"""The models that ship inside the package, as GGUF files, with their licences."""

@@ -1,0 +1,36 @@
+"""No detection at all: the audio in windows of fixed length, each a segment."""
+
+from liveasr.types import SAMPLES_PER_MS, SpeechEnd, SpeechEvent, SpeechStart
+
+
+class FixedWindows:
+    """Cuts a stream every `window_ms`; every cut but the last is forced."""
+
+    def __init__(self, window_ms: int) -> None:
+        self._window_samples = window_ms * SAMPLES_PER_MS
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything; afterwards this equals a new object."""
+        self._heard = 0  # samples
+        self._start = 0  # of the open window
+
+    @property
+    def earliest_start(self) -> int:
+        """No event to come points before this sample."""
+        return self._start
+
+    def accept(self, samples: int) -> list[SpeechEvent]:
+        """Events of the next so many samples."""
+        events: list[SpeechEvent] = []
+        if samples and self._heard == 0:
+            events.append(SpeechStart(0, 0))
+        self._heard += samples
+        while self._heard > self._start + self._window_samples:
+            self._start += self._window_samples
+            events += [SpeechEnd(self._start, self._heard, forced_cut=True), SpeechStart(self._start, self._heard)]
+        return events
+
+    def finish(self) -> list[SpeechEvent]:
+        """The end of the last window, if there was any audio."""
+        return [SpeechEnd(self._heard, self._heard)] if self._heard else []
