@@ -225,8 +225,9 @@ def _detector(kind: str, config: "VadConfig") -> "Detector":
 def _transcribe_one(
     path: Path, engine: "Engine", detector: "Detector", options: Any, writer: "Writer", progress: "_Progress"
 ) -> bool:
-    """Transcribe one recording; a failure is reported and leaves the others to be done. Returns whether it went
-    well.""" from liveasr.clients.file import transcribe as transcripts from liveasr.stream.decode import AudioFile
+    """Transcribe one recording; a failure is reported and leaves the others to be done. Tells whether it went well."""
+    from liveasr.clients.file import transcribe as transcripts
+    from liveasr.stream.decode import AudioFile
 
     heard_ms = 0
     problem: str | None = None
