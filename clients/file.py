@@ -1,23 +1,21 @@
-"""A recording on disk to transcripts, each as soon as its segment ends."""
+"""A recording to transcripts, each as soon as its segment ends."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from liveasr.engines.base import DecodeOptions, Engine
 from liveasr.errors import AudioError
-from liveasr.stream.decode import AudioFile
 from liveasr.stream.detect import Detector
-from liveasr.stream.recognize import recognize
+from liveasr.stream.recognize import Recognizer
 from liveasr.stream.segmenter import Segment, Segmenter
-from liveasr.types import SAMPLES_PER_MS, Transcript
+from liveasr.types import SAMPLES_PER_MS, Float32Array, Transcript
 
 
 def segments(
-    audio: AudioFile, detector: Detector, heard: Callable[[int], None] = lambda _ms: None
+    blocks: Iterable[Float32Array], detector: Detector, heard: Callable[[int], None] = lambda _ms: None
 ) -> Iterator[Segment]:
     """The segments of a recording.
 
     Args:
-        audio: an open file; it is read to its end.
+        blocks: its samples, as `AudioFile.blocks` gives them.
         detector: a fresh one.
         heard: called with the milliseconds of audio read so far.
 
@@ -27,7 +25,7 @@ def segments(
     segmenter = Segmenter(detector)
     samples = 0
     try:
-        for block in audio.blocks():
+        for block in blocks:
             yield from segmenter.accept(block)
             samples += block.size
             heard(samples // SAMPLES_PER_MS)
@@ -38,17 +36,16 @@ def segments(
 
 
 def transcribe(
-    audio: AudioFile,
-    engine: Engine,
+    blocks: Iterable[Float32Array],
+    recognizer: Recognizer,
     detector: Detector,
-    options: DecodeOptions,
     heard: Callable[[int], None] = lambda _ms: None,
 ) -> Iterator[Transcript]:
     """The transcripts of a recording, in order; arguments and errors as in `segments`.
 
-    Segments in which the engine hears no words are left out.
+    Segments in which the recogniser hears no words are left out.
     """
-    for segment in segments(audio, detector, heard):
-        transcript = recognize(segment, engine, options)
+    for segment in segments(blocks, detector, heard):
+        transcript = recognizer.transcript(segment)
         if transcript.text:
             yield transcript

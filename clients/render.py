@@ -6,12 +6,12 @@ from typing import Any
 from liveasr.types import Transcript
 
 
-def timecode(ms: int) -> str:
-    """12_345 -> "00:12.345"; hours appear when there are any."""
+def timecode(ms: int, *, hours: bool = False) -> str:
+    """12_345 -> "00:12.345"; hours appear when there are any, or when they are asked for."""
     seconds, ms = divmod(ms, 1000)
     minutes, seconds = divmod(seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    return (f"{hours:02}:" if hours else "") + f"{minutes:02}:{seconds:02}.{ms:03}"
+    hour, minutes = divmod(minutes, 60)
+    return (f"{hour:02}:" if hour or hours else "") + f"{minutes:02}:{seconds:02}.{ms:03}"
 
 
 def text_lines(transcript: Transcript, *, words: bool) -> Iterator[str]:
@@ -23,7 +23,7 @@ def text_lines(transcript: Transcript, *, words: bool) -> Iterator[str]:
 
 
 def as_json(transcript: Transcript) -> dict[str, Any]:
-    """The segment as JSON objects; the README describes them."""
+    """The segment as JSON objects; docs/json.md describes them."""
     return {
         "start_ms": transcript.start_ms,
         "end_ms": transcript.end_ms,

@@ -18,6 +18,16 @@ REBUILD_COMMAND = (
 _log = logging.getLogger("liveasr")
 
 
+_FEATURES = ("avx", "avx2", "avx512", "fma", "f16c", "neon", "arm_fma", "dotprod", "sve", "llamafile")
+
+
+def build() -> str:
+    """Version of ggml and what it was built for, in a line."""
+    lib = ggml()
+    features = [name for name in _FEATURES if getattr(lib, f"ggml_cpu_has_{name}")()]
+    return f"ggml-python {lib.__version__} ({' '.join(features)})"
+
+
 @functools.cache
 def ggml() -> Any:
     """The module `ggml`.

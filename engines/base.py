@@ -38,6 +38,10 @@ class Engine(Protocol):
         """
         ...
 
+    def encode(self, features: Float32Array, options: DecodeOptions) -> Float32Array:
+        """The output of the encoder alone, (rows, dims): for measuring and comparing. Arguments as in `decode`."""
+        ...
+
     def close(self) -> None:
         """Free what the engine holds. Closing twice is fine."""
         ...

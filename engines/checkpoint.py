@@ -1,31 +1,35 @@
 """Reading `model.pt` without PyTorch, and without running anything that is in it.
 
 A checkpoint is a zip archive: `NAME/data.pkl` describes the tensors, `NAME/data/KEY` holds each storage as raw bytes.
-A pickle is a program; this reader runs it with an unpickler that knows four names and refuses every other, so that a
-hostile file can name no function. Storages are read from the archive only as far as a tensor needs them.
+A pickle is a program; this reader runs it with an unpickler that knows a few names and refuses every other, so that a
+hostile file can name no function, and what stands behind these names has nothing that a pickle could change. Storages
+are read from the archive only as far as a tensor needs them.
 """
 
 import io
 import math
 import pickle
+import pickletools
+import struct
 import zipfile
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from liveasr.errors import ModelFileError
 from liveasr.types import Float32Array
 
-MAX_PICKLE_BYTES = 64 << 20
-"""A state dict of 1,000 tensors takes about 200 kB."""
+MAX_PICKLE_BYTES = 4 << 20
+"""A state dict of 1,000 tensors takes about 200 kB, and one byte of a hostile pickle can make 64 bytes of objects."""
+MAX_DIMS = 8
+MAX_VALUES = 1 << 40
+"""Of one tensor, empty dimensions apart."""
 
 
-@dataclass(frozen=True, slots=True)
-class _StorageKind:
+# These are tuples, since a pickle can overwrite the fields of a frozen dataclass: BUILD calls its __setstate__.
+class _StorageKind(NamedTuple):
     """One of torch's storage classes."""
 
     name: str
@@ -41,14 +45,12 @@ _STORAGES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Storage:
+class _Storage(NamedTuple):
     kind: _StorageKind
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Tensor:
+class _Tensor(NamedTuple):
     """A view of a storage: what `torch._utils._rebuild_tensor_v2` is called with."""
 
     storage: _Storage
@@ -69,8 +71,8 @@ def read_state(path: Path) -> dict[str, Float32Array]:
         with zipfile.ZipFile(path) as archive:
             return _read_archive(path, archive)
     except OSError as error:
-        raise ModelFileError(path, f"cannot be read: {error.strerror}") from error
-    except zipfile.BadZipFile as error:
+        raise ModelFileError(path, f"cannot be read: {error.strerror or error}") from error
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error) as error:  # as zipfile raises them
         raise ModelFileError(
             path, "is not a PyTorch checkpoint (a zip archive, as torch.save writes since 1.6)"
         ) from error
@@ -80,61 +82,98 @@ def _read_archive(path: Path, archive: zipfile.ZipFile) -> dict[str, Float32Arra
     pickles = [info for info in archive.infolist() if info.filename.endswith("data.pkl")]
     if len(pickles) != 1 or pickles[0].file_size > MAX_PICKLE_BYTES:
         raise ModelFileError(path, "is not a PyTorch checkpoint: it has no usable data.pkl")
-    root = pickles[0].filename.removesuffix("data.pkl")
-    try:
-        state = _Unpickler(archive.read(pickles[0])).load()
-    except ModelFileError:
-        raise
-    except Exception as error:  # a broken pickle raises almost anything
-        raise ModelFileError(path, f"its data.pkl cannot be read: {error}") from error
+    state = _load_pickle(path, _read_entry(path, archive, pickles[0], MAX_PICKLE_BYTES))
     if isinstance(state, Mapping) and isinstance(state.get("state_dict"), Mapping):
         state = state["state_dict"]
     if not isinstance(state, Mapping):
         raise ModelFileError(path, "holds no state dict")
-    tensors = {name: value for name, value in state.items() if isinstance(name, str) and isinstance(value, _Tensor)}
-    return {
-        name: _array(path, archive, root, tensor)
-        for name, tensor in tensors.items()
-        if "int" not in tensor.storage.kind.name
+    tensors = {
+        name: value
+        for name, value in state.items()
+        if isinstance(name, str) and isinstance(value, _Tensor) and "int" not in value.storage.kind.name
     }
+    values = sum(math.prod(tensor.shape) for tensor in tensors.values())
+    if values > path.stat().st_size:  # each takes at least two bytes, and tied tensors share them
+        raise ModelFileError(path, "has tensors that are larger than the file")
+    root = pickles[0].filename.removesuffix("data.pkl")
+    return {name: _array(path, archive, root, tensor) for name, tensor in tensors.items()}
+
+
+def _load_pickle(path: Path, data: bytes) -> Any:
+    try:
+        for opcode, argument, _position in pickletools.genops(data):
+            if opcode.name in ("PUT", "LONG_BINPUT") and isinstance(argument, int) and argument > len(data):
+                raise pickle.UnpicklingError("it numbers more objects than it has")  # pickle would make room for them
+        return _Unpickler(data).load()
+    except Exception as error:  # a broken pickle raises almost anything
+        raise ModelFileError(path, f"its data.pkl cannot be read: {error}") from error
+
+
+def _read_entry(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, size_bytes: int) -> bytes:
+    """At most `size_bytes` from the start of an entry."""
+    if info.compress_type != zipfile.ZIP_STORED:
+        raise ModelFileError(path, "is not a PyTorch checkpoint: it is compressed")
+    try:
+        with archive.open(info) as entry:
+            return entry.read(size_bytes)
+    except Exception as error:  # a broken archive raises almost anything
+        raise ModelFileError(path, f"is damaged: {error}") from error
 
 
 def _array(path: Path, archive: zipfile.ZipFile, root: str, tensor: _Tensor) -> Float32Array:
     """The values of one tensor, C-contiguous."""
-    kind = tensor.storage.kind
-    last = tensor.offset + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.strides, strict=True))
-    if math.prod(tensor.shape) == 0:
+    if 0 in tensor.shape:
         return np.zeros(tensor.shape, np.float32)
+    kind, key = tensor.storage
+    count = 1 + tensor.offset + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.strides, strict=True))
     try:
-        info = archive.getinfo(f"{root}data/{tensor.storage.key}")
+        info = archive.getinfo(f"{root}data/{key}")
     except KeyError as error:
-        raise ModelFileError(path, f"storage {tensor.storage.key} is missing") from error
-    if min(tensor.offset, *tensor.strides, *tensor.shape) < 0 or (last + 1) * kind.item_bytes > info.file_size:
-        raise ModelFileError(path, f"a tensor reaches outside storage {tensor.storage.key}")
-    if math.prod(tensor.shape) > info.file_size // kind.item_bytes:
-        raise ModelFileError(path, f"a tensor is larger than storage {tensor.storage.key}")
-    raw = archive.read(info)
+        raise ModelFileError(path, f"storage {key!r} is missing") from error
+    if count * kind.item_bytes > info.file_size:
+        raise ModelFileError(path, f"a tensor reaches outside storage {key!r}")
+    raw = _read_entry(path, archive, info, count * kind.item_bytes)
+    if len(raw) < count * kind.item_bytes:
+        raise ModelFileError(path, f"storage {key!r} is incomplete")
     if kind.name == "bfloat16":  # the upper half of a float32
-        values = (np.frombuffer(raw, "<u2").astype(np.uint32) << 16).view(np.float32)
+        values = (np.frombuffer(raw, "<u2", count).astype(np.uint32) << 16).view(np.float32)
     else:
-        values = np.frombuffer(raw, np.dtype(kind.name).newbyteorder("<"))
-    step = values.itemsize
-    view = np.lib.stride_tricks.as_strided(
-        values[tensor.offset :], tensor.shape, [stride * step for stride in tensor.strides]
-    )
-    return np.ascontiguousarray(view, np.float32)
+        values = np.frombuffer(raw, np.dtype(kind.name).newbyteorder("<"), count)
+    steps = [stride * values.itemsize if n > 1 else 0 for n, stride in zip(tensor.shape, tensor.strides, strict=True)]
+    view = np.lib.stride_tricks.as_strided(values[tensor.offset :], tensor.shape, steps)
+    return np.array(view, np.float32, order="C")
 
 
-def _rebuild_tensor(storage: _Storage, offset: int, shape: Any, strides: Any, *_rest: Any) -> _Tensor:
-    """Stands in for torch._utils._rebuild_tensor_v2."""
-    if not isinstance(storage, _Storage) or len(shape) != len(strides):
-        raise pickle.UnpicklingError("a tensor without a storage")
-    return _Tensor(storage, int(offset), tuple(map(int, shape)), tuple(map(int, strides)))
+class _Table(dict[str, Any]):
+    """Stands in for OrderedDict."""
+
+    def __setstate__(self, _state: object) -> None:
+        """Leave out the attributes (`_metadata`) that come with a state dict."""
+
+
+class _TensorMaker:
+    """Stands in for torch._utils._rebuild_tensor_v2; without attributes, so that a pickle can set none."""
+
+    __slots__ = ()
+
+    def __call__(self, storage: Any, offset: Any, shape: Any, strides: Any, *_rest: Any) -> _Tensor:
+        if not isinstance(storage, _Storage):
+            raise pickle.UnpicklingError("a tensor without a storage")
+        tensor = _Tensor(storage, int(offset), tuple(map(int, shape)), tuple(map(int, strides)))
+        dims = len(tensor.shape)
+        if (
+            dims > MAX_DIMS
+            or dims != len(tensor.strides)
+            or min((tensor.offset, *tensor.shape, *tensor.strides)) < 0
+            or math.prod(n or 1 for n in tensor.shape) > MAX_VALUES
+        ):
+            raise pickle.UnpicklingError("a tensor that is no view of a storage")
+        return tensor
 
 
 _ALLOWED: dict[tuple[str, str], Callable[..., Any] | _StorageKind] = {
-    ("collections", "OrderedDict"): OrderedDict,
-    ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
+    ("collections", "OrderedDict"): _Table,
+    ("torch._utils", "_rebuild_tensor_v2"): _TensorMaker(),
     **{("torch", name): kind for name, kind in _STORAGES.items()},
 }
 
@@ -150,7 +189,8 @@ class _Unpickler(pickle.Unpickler):
         try:
             return _ALLOWED[module, name]
         except KeyError:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which a state dict has no use for") from None
+            wanted = f"{module}.{name}"
+            raise pickle.UnpicklingError(f"it asks for {wanted!r}, which a state dict has no use for") from None
 
     def persistent_load(self, pid: Any) -> _Storage:
         """A storage, named ("storage", kind, key, device, size)."""

@@ -35,7 +35,7 @@ def from_gguf(file: GgufFile, dims: int) -> Cmvn | None:
     """
     if "cmvn.shift" in file.tensors and "cmvn.scale" in file.tensors:
         shift, scale = file.array("cmvn.shift"), file.array("cmvn.scale")
-        if shift.shape == scale.shape == (dims,) and (scale > 0).all():
+        if shift.shape == scale.shape == (dims,) and _is_usable(shift, scale):
             return Cmvn(shift, scale)
     _log.warning(
         "%s has no usable feature normalisation (a known fault of published files) and runs without it, a little less "
@@ -45,11 +45,15 @@ def from_gguf(file: GgufFile, dims: int) -> Cmvn | None:
     return None
 
 
+def _is_usable(shift: Float32Array, scale: Float32Array) -> bool:
+    return bool(np.isfinite(shift).all() and np.isfinite(scale).all() and (scale > 0).all())
+
+
 def read_kaldi(path: Path) -> tuple[Float32Array, Float32Array]:
     """(shift, scale) of a Kaldi nnet `am.mvn`, each (dims,), found by the names of their blocks, as FunASR finds them.
 
     Raises:
-        ModelFileError: the file is missing, or lacks one of the two blocks.
+        ModelFileError: the file is missing, lacks one of the two blocks, or has values that normalise nothing.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -68,6 +72,8 @@ def read_kaldi(path: Path) -> tuple[Float32Array, Float32Array]:
     shift, scale = block("AddShift"), block("Rescale")
     if shift.size != scale.size:
         raise ModelFileError(path, f"shift has {shift.size} values, scale has {scale.size}")
+    if not _is_usable(shift, scale):
+        raise ModelFileError(path, "has a scale that is not positive, or a value that is not finite")
     return shift, scale
 
 

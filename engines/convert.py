@@ -3,7 +3,6 @@
 A folder holds `model.pt`, `config.yaml`, `am.mvn` and, for SenseVoice, a SentencePiece model `*.bpe.model`. Tensor
 names are the checkpoint's own. Matrices of two dimensions take the wanted type; norms, biases, FSMN kernels and
 whatever a block type cannot hold stay f32. FSMN kernels are stored taps first, (K, D).
-
 """
 
 import os
@@ -19,13 +18,15 @@ import sentencepiece
 import yaml
 
 from liveasr.engines.checkpoint import read_state
-from liveasr.engines.cmvn import read_kaldi
-from liveasr.errors import ModelFileError
+from liveasr.engines.cmvn import from_kaldi
+from liveasr.errors import ModelFileError, OutputError
+from liveasr.gguf_file import MAX_DIMS, MAX_NAME_BYTES
 from liveasr.types import Float32Array
 
 WeightType: TypeAlias = Literal["f32", "f16", "q8_0"]
 _Q8_0_BLOCK = 32  # values
 _MATRIX_DIMS = 2
+_MAX_UINT32 = 2**32 - 1
 _Config: TypeAlias = dict[str, Any]
 
 
@@ -50,36 +51,50 @@ def convert(folder: Path, output: Path, weight_type: WeightType = "f32") -> int:
 
     Raises:
         ModelFileError: the folder is not a checkpoint of a known family, or a part of it is missing or broken.
+        OutputError: the output cannot be written.
     """
     config = _load_config(folder)
     layout = _LAYOUTS.get(str(config.get("model")))
     if layout is None:
         known = ", ".join(_LAYOUTS)
         raise ModelFileError(folder, f"holds a model of the class {config.get('model')}; known are {known}")
+    writer = gguf.GGUFWriter(None, layout.architecture)
+    layout.add_metadata(writer, folder, config)
+    cmvn = from_kaldi(folder / "am.mvn", _stacked_size(folder, config))
+    writer.add_tensor("cmvn.shift", cmvn.shift)
+    writer.add_tensor("cmvn.scale", cmvn.scale)
     state = read_state(folder / "model.pt")
-    shift, scale = read_kaldi(folder / "am.mvn")
-    handle, partial = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
-    os.close(handle)
-    try:
-        writer = gguf.GGUFWriter(partial, layout.architecture)
-        layout.add_metadata(writer, folder, config)
-        writer.add_tensor("cmvn.shift", shift)
-        writer.add_tensor("cmvn.scale", scale)
-        names = [name for name in state if name.startswith(layout.prefixes)]
-        if not names:
-            raise ModelFileError(folder / "model.pt", f"has no tensors named {' or '.join(layout.prefixes)}")
-        for name in names:
-            values = _taps_first(name, state[name])
-            _add_tensor(writer, name, values, _stored_type(name, values, layout, weight_type))
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-        Path(partial).chmod(0o644)
-        Path(partial).replace(output)
-    finally:
-        Path(partial).unlink(missing_ok=True)
+    names = [name for name in state if name.startswith(layout.prefixes)]
+    if not names:
+        raise ModelFileError(folder / "model.pt", f"has no tensors named {' or '.join(layout.prefixes)}")
+    for name in names:
+        values = state[name]
+        if len(name.encode()) > MAX_NAME_BYTES or not 1 <= values.ndim <= MAX_DIMS or not values.size:
+            raise ModelFileError(folder / "model.pt", f"no GGUF file can hold tensor {name!r} of shape {values.shape}")
+        values = _taps_first(name, values)
+        _add_tensor(writer, name, values, _stored_type(name, values, layout, weight_type))
+    _write(writer, output)
     return len(names) + 2
+
+
+def _write(writer: gguf.GGUFWriter, output: Path) -> None:
+    """Write under another name in the same folder, then rename."""
+    try:
+        handle, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
+        os.close(handle)
+        partial = Path(name)
+        try:
+            writer.write_header_to_file(partial)
+            writer.write_kv_data_to_file()
+            writer.write_tensors_to_file()
+            writer.close()
+            partial.chmod(0o644)
+            partial.replace(output)
+        finally:
+            writer.close()
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError(output, f"cannot be written: {error.strerror}") from error
 
 
 def _load_config(folder: Path) -> _Config:
@@ -88,7 +103,7 @@ def _load_config(folder: Path) -> _Config:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ModelFileError(folder, "is not a checkpoint folder: it has no config.yaml") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise ModelFileError(path, f"cannot be read: {error}".splitlines()[0]) from error
     if not isinstance(config, dict):
         raise ModelFileError(path, "is not a table of settings")
@@ -97,10 +112,16 @@ def _load_config(folder: Path) -> _Config:
 
 def _setting(folder: Path, config: _Config, section: str, key: str) -> int:
     """One whole number of config.yaml."""
-    value = (config.get(section) or {}).get(key)
-    if not isinstance(value, int):
+    table = config.get(section)
+    value = table.get(key) if isinstance(table, dict) else None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_UINT32:
         raise ModelFileError(folder / "config.yaml", f"has no whole number {section}.{key}")
     return value
+
+
+def _stacked_size(folder: Path, config: _Config) -> int:
+    """Values in one stacked feature frame."""
+    return _setting(folder, config, "frontend_conf", "n_mels") * _setting(folder, config, "frontend_conf", "lfr_m")
 
 
 def _taps_first(name: str, values: Float32Array) -> Float32Array:
@@ -135,8 +156,7 @@ def _add_sensevoice(writer: gguf.GGUFWriter, folder: Path, config: _Config) -> N
     """sv.*: sizes, the published default query rows, the vocabulary in the order of its ids."""
     for key in ("output_size", "attention_heads", "num_blocks", "tp_blocks", "kernel_size"):
         writer.add_uint32(f"sv.{key}", _setting(folder, config, "encoder_conf", key))
-    mels = _setting(folder, config, "frontend_conf", "n_mels")
-    writer.add_uint32("sv.input_size", mels * _setting(folder, config, "frontend_conf", "lfr_m"))
+    writer.add_uint32("sv.input_size", _stacked_size(folder, config))
     pieces = _pieces(folder)
     writer.add_uint32("sv.vocab_size", len(pieces))
     writer.add_uint32("sv.blank_id", 0)

@@ -41,7 +41,7 @@ def open_engine(path: Path, threads: int | None = None, cmvn_path: Path | None =
 def _open_sensevoice(file: GgufFile, threads: int, cmvn_path: Path | None) -> Engine:
     dims = file.integer("sv.input_size")
     normalisation = cmvn.from_kaldi(cmvn_path, dims) if cmvn_path else cmvn.from_gguf(file, dims)
-    return sensevoice.SenseVoice(sensevoice.load(file, normalisation), threads)
+    return sensevoice.SenseVoice(sensevoice.load(file, normalisation), threads, owns_model=True)
 
 
 _OPENERS: dict[str, Callable[[GgufFile, int, Path | None], Engine]] = {sensevoice.ARCHITECTURE: _open_sensevoice}

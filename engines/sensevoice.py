@@ -90,12 +90,19 @@ def load(file: GgufFile, cmvn: Cmvn | None) -> SenseVoiceModel:
 
 
 class SenseVoice:
-    """One lane over a shared model: decodes one segment at a time."""
+    """One lane over a shared model: decodes one segment at a time.
+
+    Args:
+        model: what to compute with.
+        threads: for one decode.
+        owns_model: whether closing this lane closes the model too.
+    """
 
     front_end = FrontEnd(_MEL_BINS, _LFR_M, _LFR_N)
 
-    def __init__(self, model: SenseVoiceModel, threads: int) -> None:
+    def __init__(self, model: SenseVoiceModel, threads: int, *, owns_model: bool = False) -> None:
         self.model = model
+        self._owns_model = owns_model
         self._context = ComputeContext(model.weights, threads)
 
     def decode(self, features: Float32Array, options: DecodeOptions) -> Hypothesis:
@@ -107,6 +114,10 @@ class SenseVoice:
     def best_ids(self, features: Float32Array, options: DecodeOptions) -> Int32Array:
         """(4 + T,) best id of each output step."""
         return self._run(features, options, lambda head: {"ids": head["ids"]})["ids"].astype(np.int32)
+
+    def encode(self, features: Float32Array, options: DecodeOptions) -> Float32Array:
+        """Output of the encoder, (4 + T, D)."""
+        return self._run(features, options, lambda head: {"out": head["encoder_out"]})["out"]
 
     def stages(self, features: Float32Array, options: DecodeOptions) -> dict[str, Float32Array]:
         """Return "encoder_out" (4 + T, D) and "logits" (4 + T, V), for comparing with the reference."""
@@ -138,8 +149,10 @@ class SenseVoice:
         )
 
     def close(self) -> None:
-        """Free this lane; the model stays."""
+        """Free this lane, and the model if it is this lane's own."""
         self._context.close()
+        if self._owns_model:
+            self.model.close()
 
     def _run(self, features: Float32Array, options: DecodeOptions, pick: _Pick) -> dict[str, Float32Array]:
         encoder, weights = self.model.encoder, self.model.weights

@@ -1,18 +1,29 @@
-"""What a segmenter asks of a voice activity detector, and the FSMN-VAD fitted to it.
+"""What a segmenter asks of a voice activity detector, and the detectors fitted to it.
 
-The VAD itself takes finished features; stacking them for it is done here, since features belong to this room.
+The detectors take finished features; stacking them is done here, since features belong to this room.
 """
 
-from typing import Protocol
+import logging
+from collections.abc import Callable
+from typing import Literal, Protocol, TypeAlias
 
-from liveasr.stream.fbank import HOP_SAMPLES, MEL_BINS
+from liveasr import store
+from liveasr.errors import ModelError
+from liveasr.gguf_file import GgufFile
+from liveasr.stream.fbank import FRAME_SAMPLES, HOP_SAMPLES, MEL_BINS
 from liveasr.stream.lfr import OnlineLfr
 from liveasr.types import FeatureFrames, Float32Array, SpeechEvent
+from liveasr.vad import weights
 from liveasr.vad.config import VadConfig
 from liveasr.vad.endpoint import Endpointer
 from liveasr.vad.fsmn import SILENCE, FsmnScorer
+from liveasr.vad.webrtc import WebrtcScorer
 from liveasr.vad.weights import FsmnWeights
 from liveasr.vad.windows import FixedWindows
+
+DetectorKind: TypeAlias = Literal["fsmn", "webrtc", "none"]
+Watcher: TypeAlias = Callable[[Float32Array], None]
+_log = logging.getLogger("liveasr")
 
 
 class Detector(Protocol):
@@ -21,6 +32,11 @@ class Detector(Protocol):
     @property
     def earliest_start(self) -> int:
         """No event to come points before this sample."""
+        ...
+
+    @property
+    def speech_frames(self) -> int:
+        """Frames of speech (10 ms each) in the open segment so far; 0 if none is open."""
         ...
 
     def accept(self, samples: Float32Array, frames: FeatureFrames) -> list[SpeechEvent]:
@@ -35,15 +51,23 @@ class Detector(Protocol):
 class FsmnDetector:
     """Log-mel frames -> LFR -> FSMN scores -> endpoints."""
 
-    def __init__(self, weights: FsmnWeights, config: VadConfig) -> None:
-        self._lfr = OnlineLfr(weights.lfr_m, weights.lfr_n, MEL_BINS)
-        self._scorer = FsmnScorer(weights)
-        self._endpointer = Endpointer(config)
+    def __init__(self, fsmn: FsmnWeights, config: VadConfig, watch: Watcher = lambda _silence: None) -> None:
+        self._watch = watch
+        self._lfr = OnlineLfr(fsmn.lfr_m, fsmn.lfr_n, MEL_BINS)
+        self._scorer = FsmnScorer(fsmn)
+        # The score of a frame needs the frames stacked around it.
+        delay_samples = (fsmn.lfr_m - 1) // 2 * HOP_SAMPLES + FRAME_SAMPLES
+        self._endpointer = Endpointer(config, delay_samples)
 
     @property
     def earliest_start(self) -> int:
         """No event to come points before this sample."""
         return self._endpointer.earliest_start_frame * HOP_SAMPLES
+
+    @property
+    def speech_frames(self) -> int:
+        """Frames of speech in the open segment so far."""
+        return self._endpointer.speech_frames
 
     def accept(self, samples: Float32Array, frames: FeatureFrames) -> list[SpeechEvent]:  # noqa: ARG002 - the contract
         """Events of the next log-mel frames."""
@@ -54,7 +78,38 @@ class FsmnDetector:
         return self._endpointer.accept(self._score(self._lfr.finish())) + self._endpointer.finish()
 
     def _score(self, stacked: FeatureFrames) -> Float32Array:
-        return self._scorer.accept(stacked.data)[:, SILENCE]
+        silence = self._scorer.accept(stacked.data)[:, SILENCE]
+        self._watch(silence)
+        return silence
+
+
+class WebrtcDetector:
+    """Samples -> WebRTC's decisions -> endpoints."""
+
+    def __init__(self, scorer: WebrtcScorer, config: VadConfig, watch: Watcher = lambda _silence: None) -> None:
+        self._watch = watch
+        self._scorer = scorer
+        self._endpointer = Endpointer(config, scorer.window_samples)
+
+    @property
+    def earliest_start(self) -> int:
+        """No event to come points before this sample."""
+        return self._endpointer.earliest_start_frame * HOP_SAMPLES
+
+    @property
+    def speech_frames(self) -> int:
+        """Frames of speech in the open segment so far."""
+        return self._endpointer.speech_frames
+
+    def accept(self, samples: Float32Array, frames: FeatureFrames) -> list[SpeechEvent]:  # noqa: ARG002 - the contract
+        """Events of the next samples."""
+        silence = self._scorer.accept(samples)
+        self._watch(silence)
+        return self._endpointer.accept(silence)
+
+    def finish(self) -> list[SpeechEvent]:
+        """The end of the open segment."""
+        return self._endpointer.finish()
 
 
 class WindowDetector:
@@ -68,6 +123,11 @@ class WindowDetector:
         """No event to come points before this sample."""
         return self._windows.earliest_start
 
+    @property
+    def speech_frames(self) -> int:
+        """All frames of the open window: without detection everything counts as speech."""
+        return self._windows.open_samples // HOP_SAMPLES
+
     def accept(self, samples: Float32Array, frames: FeatureFrames) -> list[SpeechEvent]:  # noqa: ARG002 - the contract
         """Events of the next samples."""
         return self._windows.accept(samples.size)
@@ -75,3 +135,25 @@ class WindowDetector:
     def finish(self) -> list[SpeechEvent]:
         """The end of the last window."""
         return self._windows.finish()
+
+
+def detectors(kind: DetectorKind, config: VadConfig, watch: Watcher = lambda _silence: None) -> Callable[[], Detector]:
+    """A maker of fresh detectors, one for each stream, which share what can be shared.
+
+    Where the weights of the FSMN-VAD cannot be read, WebRTC's detector takes its place, with a warning.
+
+    Args:
+        kind: which.
+        config: its settings.
+        watch: sees the silence score of every 10 ms; windows have none.
+    """
+    if kind == "none":
+        return lambda: WindowDetector(config)
+    if kind == "fsmn":
+        try:
+            with GgufFile(store.built_in(store.VAD_MODEL)) as file:
+                fsmn = weights.load(file)
+            return lambda: FsmnDetector(fsmn, config, watch)
+        except ModelError as error:
+            _log.warning("%s; falling back to WebRTC's voice activity detector, which is less exact", error)
+    return lambda: WebrtcDetector(WebrtcScorer(), config, watch)

@@ -1,19 +1,40 @@
-"""From a segment to its transcript: stack its frames for the engine, decode, put the words on the stream's clock."""
+"""An engine with what is asked of it, fitted to the segments of a stream."""
+
+from dataclasses import dataclass
 
 from liveasr.engines.base import DecodeOptions, Engine
 from liveasr.stream import lfr
 from liveasr.stream.segmenter import Segment
-from liveasr.types import SAMPLES_PER_MS, Hypothesis, Transcript, Word
+from liveasr.types import SAMPLES_PER_MS, Float32Array, Hypothesis, Transcript, Word
 
 
-def recognize(segment: Segment, engine: Engine, options: DecodeOptions) -> Transcript:
-    """The transcript of one segment; its words rise and stay inside it."""
-    stacked = lfr.stack(segment.frames, engine.front_end.lfr_m, engine.front_end.lfr_n)
-    return to_transcript(segment, engine.decode(stacked, options))
+@dataclass(frozen=True, slots=True)
+class Recognizer:
+    """Turns segments into transcripts."""
+
+    engine: Engine
+    options: DecodeOptions
+
+    def features(self, segment: Segment) -> Float32Array:
+        """The frames of a segment, stacked as the engine takes them."""
+        front = self.engine.front_end
+        return lfr.stack(segment.frames, front.lfr_m, front.lfr_n)
+
+    def encode(self, features: Float32Array) -> Float32Array:
+        """The encoder alone, for measuring."""
+        return self.engine.encode(features, self.options)
+
+    def decode(self, features: Float32Array) -> Hypothesis:
+        """What is said in a segment, its times counted from the segment's start."""
+        return self.engine.decode(features, self.options)
+
+    def transcript(self, segment: Segment) -> Transcript:
+        """The transcript of one segment, its times on the clock of the stream."""
+        return to_transcript(segment, self.decode(self.features(segment)))
 
 
 def to_transcript(segment: Segment, hypothesis: Hypothesis) -> Transcript:
-    """A hypothesis with times that count from the start of the stream."""
+    """A hypothesis with times that count from the start of the stream; its words rise and stay inside the segment."""
     start_ms = segment.start_sample // SAMPLES_PER_MS
     end_ms = segment.end_sample // SAMPLES_PER_MS
     words = tuple(

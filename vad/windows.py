@@ -1,13 +1,14 @@
 """No detection at all: the audio in windows of fixed length, each a segment."""
 
 from liveasr.types import SAMPLES_PER_MS, SpeechEnd, SpeechEvent, SpeechStart
+from liveasr.vad.config import FRAME_MS
 
 
 class FixedWindows:
     """Cuts a stream every `window_ms`; every cut but the last is forced."""
 
     def __init__(self, window_ms: int) -> None:
-        self._window_samples = window_ms * SAMPLES_PER_MS
+        self._window_samples = window_ms // FRAME_MS * FRAME_MS * SAMPLES_PER_MS  # cuts lie on the grid of the frames
         self.reset()
 
     def reset(self) -> None:
@@ -20,15 +21,21 @@ class FixedWindows:
         """No event to come points before this sample."""
         return self._start
 
+    @property
+    def open_samples(self) -> int:
+        """Length of the open window so far."""
+        return self._heard - self._start
+
     def accept(self, samples: int) -> list[SpeechEvent]:
         """Events of the next so many samples."""
         events: list[SpeechEvent] = []
         if samples and self._heard == 0:
-            events.append(SpeechStart(0, 0))
+            events.append(SpeechStart(0, 1))
         self._heard += samples
         while self._heard > self._start + self._window_samples:
             self._start += self._window_samples
-            events += [SpeechEnd(self._start, self._heard, forced_cut=True), SpeechStart(self._start, self._heard)]
+            known_at = self._start + 1  # the sample that did not fit, however many came with it
+            events += [SpeechEnd(self._start, known_at, forced_cut=True), SpeechStart(self._start, known_at)]
         return events
 
     def finish(self) -> list[SpeechEvent]:

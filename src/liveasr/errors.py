@@ -30,6 +30,15 @@ class AudioError(LiveasrError):
         self.reason = reason
 
 
+class OutputError(LiveasrError):
+    """A file cannot be written, or must not be replaced."""
+
+    def __init__(self, path: Path | str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
 class ModelError(LiveasrError):
     """A model cannot be used."""
 

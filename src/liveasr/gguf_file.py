@@ -132,6 +132,13 @@ class _Cursor:
         except UnicodeDecodeError as error:
             raise self.fail(f"{what} is not UTF-8") from error
 
+    def name(self, what: str, max_bytes: int) -> str:
+        """A string that may stand in a message of one line."""
+        text = self.string(what, max_bytes)
+        if not text.isprintable():
+            raise self.fail(f"{what} has control characters")
+        return text
+
 
 class GgufFile:
     """A GGUF file, mapped into memory and validated as a whole.
@@ -161,8 +168,11 @@ class GgufFile:
 
     @property
     def architecture(self) -> str:
-        """general.architecture."""
-        return self.text("general.architecture")
+        """general.architecture, fit for a message of one line."""
+        name = self.text("general.architecture")
+        if len(name) > MAX_NAME_BYTES or not name.isprintable():
+            raise ModelFileError(self.path, "general.architecture is not a name")
+        return name
 
     def integer(self, key: str, *, least: int = 1) -> int:
         """A whole number of at least `least` under key; ModelFileError if there is none."""
@@ -235,7 +245,7 @@ class GgufFile:
         tensor_count = cursor.count("tensors", _MIN_TENSOR_BYTES, MAX_ENTRIES)
         key_count = cursor.count("metadata keys", _MIN_KEY_BYTES, MAX_ENTRIES)
         for _ in range(key_count):
-            key = cursor.string("a metadata key", MAX_KEY_BYTES)
+            key = cursor.name("a metadata key", MAX_KEY_BYTES)
             if key in self.metadata:
                 raise cursor.fail(f"the metadata key {key} appears twice")
             self.metadata[key] = self._value(cursor, key, cursor.number("<I", f"the type of {key}"))
@@ -284,7 +294,7 @@ class GgufFile:
 
     def _tensor_header(self, cursor: _Cursor) -> TensorInfo:
         """One entry of the tensor table, its offset still counted from the start of the data."""
-        name = cursor.string("the name of a tensor", MAX_NAME_BYTES)
+        name = cursor.name("the name of a tensor", MAX_NAME_BYTES)
         dims = cursor.number("<I", f"the shape of {name}")
         if not 1 <= dims <= MAX_DIMS:
             raise cursor.fail(f"tensor {name} has {dims} dimensions")

@@ -98,3 +98,27 @@ class Transcript:
     language: str | None = None
     emotion: str | None = None
     event: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTranscript:
+    """What is known of one segment at some moment. Times count from the start of the stream."""
+
+    segment_id: int
+    revision: int
+    """1, 2, 3, ... within the segment."""
+    committed: str
+    """Append-only: every revision begins with that of the one before."""
+    tentative: str
+    """May still change; put behind `committed` as it is. Empty in a final."""
+    start_ms: int
+    end_ms: int
+    """Of what was heard so far; in a final, of the segment."""
+    final: Transcript | None = None
+    """Exactly one revision of a segment, the last, has it: the text of the whole segment decoded at once, as the file
+    transcriber gives it. It may correct words that stand in `committed`."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the segment is done."""
+        return self.final is not None

@@ -1,0 +1,37 @@
+# Everything a checkout needs. Start with `make run`; PYTHON=python3.12 (say) chooses the interpreter of the first setup.
+
+BIN := .venv/bin
+
+# Arguments for pytest, as in: make test ARGS="-k endpoint"
+ARGS ?=
+
+# Empty keeps the pinned versions that still fit; make requirements UPGRADE=--upgrade takes the newest of all.
+UPGRADE ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check requirements
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
+
+setup: ## make .venv ready; quick when nothing has changed
+	@PYTHON='$(PYTHON)' tools/setup.sh
+
+run: setup ## transcribe a recording of spoken digits with the built-in model
+	$(BIN)/liveasr transcribe --model digits --words tests/data/digits-clean.wav
+
+test: setup ## run the tests
+	$(BIN)/pytest $(ARGS)
+
+check: setup ## lint, formatting, types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy -p liveasr
+	MYPYPATH=src $(BIN)/mypy --explicit-package-bases tests
+
+# One file for every platform and Python. The nano extra stays out: it compiles for minutes, and few want it.
+requirements: ## pin the versions in requirements.txt, from pyproject.toml
+	@PYTHON='$(PYTHON)' tools/setup.sh uv
+	$(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --extra mic --group dev \
+		--no-emit-index-url --no-annotate --custom-compile-command 'make requirements' $(UPGRADE) \
+		--output-file requirements.txt

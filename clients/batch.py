@@ -1,0 +1,130 @@
+"""Many recordings, one after the other, each to its outputs; what goes wrong with one leaves the others to be done."""
+
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from liveasr.clients.file import transcribe
+from liveasr.clients.progress import ProgressBar
+from liveasr.clients.targets import STDIN, Job, OutputFile
+from liveasr.clients.writers import Writer, writer_for
+from liveasr.errors import LiveasrError, OutputError
+from liveasr.stream.decode import AudioFile
+from liveasr.stream.detect import Detector
+from liveasr.stream.recognize import Recognizer
+from liveasr.types import Transcript
+
+_log = logging.getLogger("liveasr")
+
+
+class Outputs:
+    """The writers of one recording, and the files behind them.
+
+    Args:
+        job: which formats go where.
+        model: name of the model, for formats that tell.
+        words: whether text shows the time of every word.
+        heading: whether text on stdout names the recording.
+    """
+
+    def __init__(self, job: Job, model: str, *, words: bool, heading: bool) -> None:
+        self._files: list[OutputFile] = []
+        self._writers: list[Writer] = []
+        try:
+            for format_, path in job.outputs:
+                emit = _print if path is None else self._open(path).write
+                name = heading and path is None
+                self._writers.append(writer_for(format_, emit, job.recording, model, words=words, heading=name))
+        except OutputError:
+            self.abandon()
+            raise
+
+    def segment(self, transcript: Transcript) -> None:
+        """Write the next segment to all of them."""
+        for writer in self._writers:
+            writer.segment(transcript)
+
+    def finish(self, duration_ms: int, error: str | None) -> None:
+        """Complete all documents; files get their names."""
+        for writer in self._writers:
+            writer.finish(duration_ms, error)
+        for file in self._files:
+            file.commit()
+
+    def abandon(self) -> None:
+        """Close the files where they stand, after one of them could not be written."""
+        for file in self._files:
+            file.abandon()
+
+    def _open(self, path: Path) -> OutputFile:
+        self._files.append(OutputFile(path))
+        return self._files[-1]
+
+
+def run(
+    jobs: Sequence[Job],
+    recognizer: Recognizer,
+    new_detector: Callable[[], Detector],
+    model: str,
+    *,
+    words: bool,
+) -> int:
+    """Transcribe recordings; errors go to the log, a line each.
+
+    An interruption (Ctrl-C) completes what was begun with what was heard, then is raised again.
+
+    Returns:
+        How many recordings failed.
+    """
+    failures = 0
+    with ProgressBar() as progress:
+        for job in jobs:
+            try:
+                outputs = Outputs(job, model, words=words, heading=len(jobs) > 1)
+                failures += not _run_one(job, recognizer, new_detector(), outputs, progress)
+            except OutputError as error:
+                _log.error("%s", error)
+                failures += 1
+    return failures
+
+
+def _run_one(job: Job, recognizer: Recognizer, detector: Detector, outputs: Outputs, progress: ProgressBar) -> bool:
+    """Whether the recording was read to its end. Raises OutputError, with what was written left in its part."""
+    heard_ms = 0
+    problem: str | None = None
+    try:
+        try:
+            with open_audio(job.recording) as audio:
+                show = progress.begin(job.recording, audio.duration_ms)
+
+                def heard(ms: int) -> None:
+                    nonlocal heard_ms
+                    heard_ms = ms
+                    show(ms)
+
+                for transcript in transcribe(audio.blocks(), recognizer, detector, heard):
+                    outputs.segment(transcript)
+        except KeyboardInterrupt:
+            outputs.finish(heard_ms, "interrupted")
+            raise
+        except OutputError:
+            raise
+        except LiveasrError as error:
+            problem = str(error)
+            _log.error("%s", error)
+        outputs.finish(heard_ms, problem)
+    except OutputError:
+        outputs.abandon()
+        raise
+    return problem is None
+
+
+def open_audio(recording: Path) -> AudioFile:
+    """A recording, or what comes in on stdin."""
+    return AudioFile(sys.stdin.buffer if recording == STDIN else recording)
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

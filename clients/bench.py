@@ -1,0 +1,125 @@
+"""Where the time goes: each stage of the chain over a recording, alone and together."""
+
+import platform
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from liveasr.clients.file import segments, transcribe
+from liveasr.stream.decode import AudioFile
+from liveasr.stream.detect import Detector
+from liveasr.stream.fbank import OnlineFbank
+from liveasr.stream.recognize import Recognizer
+from liveasr.types import SAMPLE_RATE_HZ
+
+STAGES = ("fbank", "vad", "encoder", "head", "end_to_end")
+_BLOCK_SAMPLES = SAMPLE_RATE_HZ  # fed at a time, as a file is
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One recording."""
+
+    path: str
+    audio_s: float
+    segments: int
+    speech_s: float
+    """In segments: what encoder and head had to do."""
+    seconds: dict[str, float]
+    """Best of all runs, by the names of STAGES."""
+
+    @property
+    def real_time_factors(self) -> dict[str, float]:
+        """Seconds of work for a second of audio; for encoder and head, of audio in segments."""
+        share = {"encoder": self.speech_s, "head": self.speech_s}
+        return {stage: s / (share.get(stage, self.audio_s) or float("inf")) for stage, s in self.seconds.items()}
+
+
+class _Chain:
+    """The chain over one recording, to be run stage by stage."""
+
+    def __init__(self, path: Path, recognizer: Recognizer, new_detector: Callable[[], Detector]) -> None:
+        self._path, self._recognizer, self._new_detector = path, recognizer, new_detector
+        with AudioFile(path) as audio:
+            samples = np.concatenate(list(audio.blocks()))
+        self._blocks = [samples[start : start + _BLOCK_SAMPLES] for start in range(0, samples.size, _BLOCK_SAMPLES)]
+        self.audio_s = samples.size / SAMPLE_RATE_HZ
+        self.found = list(segments(self._blocks, new_detector()))
+        self._features = [recognizer.features(segment) for segment in self.found]
+
+    def fbank(self) -> None:
+        online = OnlineFbank()
+        for block in self._blocks:
+            online.accept(block)
+
+    def fbank_and_vad(self) -> None:
+        for _ in segments(self._blocks, self._new_detector()):
+            pass
+
+    def encode(self) -> None:
+        for stacked in self._features:
+            self._recognizer.encode(stacked)
+
+    def decode(self) -> None:
+        for stacked in self._features:
+            self._recognizer.decode(stacked)
+
+    def end_to_end(self) -> None:
+        with AudioFile(self._path) as audio:
+            for _ in transcribe(audio.blocks(), self._recognizer, self._new_detector()):
+                pass
+
+
+def measure(path: Path, recognizer: Recognizer, new_detector: Callable[[], Detector], runs: int) -> Measurement:
+    """Time one recording; every stage runs `runs` times, on all of its audio, and its best time stands."""
+    chain = _Chain(path, recognizer, new_detector)
+    works = (chain.fbank, chain.fbank_and_vad, chain.encode, chain.decode, chain.end_to_end)
+    seconds = {stage: min(_time(work) for _ in range(runs)) for stage, work in zip(STAGES, works, strict=True)}
+    seconds["vad"] = max(0.0, seconds["vad"] - seconds["fbank"])
+    seconds["head"] = max(0.0, seconds["head"] - seconds["encoder"])
+    speech_s = sum(segment.end_sample - segment.start_sample for segment in chain.found) / SAMPLE_RATE_HZ
+    return Measurement(str(path), chain.audio_s, len(chain.found), speech_s, seconds)
+
+
+def peak_memory_mb() -> float:
+    """The most that this process ever had in memory."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kilobytes; on macOS bytes
+    return peak / (1e6 if sys.platform == "darwin" else 1e3)
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on besides the program."""
+    return {"processor": _processor(), "system": platform.platform(), "python": platform.python_version()}
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [
+            line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")
+        ]
+        if names:
+            return names[0]
+    return platform.processor() or platform.machine()
+
+
+def _time(work: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def table(measurements: Sequence[Measurement]) -> list[str]:
+    """Lines of a table of real-time factors, 80 columns wide."""
+    names = " ".join(f"{stage:>10}" for stage in STAGES)
+    lines = [f"{'recording':<13} {'audio':>8} {names}"]
+    for item in measurements:
+        factors = " ".join(f"{item.real_time_factors[stage]:>10.4f}" for stage in STAGES)
+        lines.append(f"{Path(item.path).name[:13]:<13} {item.audio_s:>6.1f} s {factors}")
+    return lines

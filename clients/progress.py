@@ -1,0 +1,69 @@
+"""A bar on stderr that tells how far a recording has been read, how fast, and how long it will still take."""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column
+
+from liveasr.clients.render import timecode
+
+_NAME_COLUMNS = 24
+
+
+class ProgressBar:
+    """Shown on a terminal only, and only while something is read. Lines printed meanwhile appear above it."""
+
+    def __init__(self) -> None:
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            self._progress = Progress(
+                TextColumn("{task.description}", table_column=Column(max_width=_NAME_COLUMNS, no_wrap=True)),
+                BarColumn(bar_width=None),
+                TextColumn("{task.fields[position]}"),
+                TextColumn("{task.fields[speed]}"),
+                TimeRemainingColumn(compact=True),
+                console=Console(stderr=True),
+                expand=True,
+                transient=True,
+                redirect_stdout=sys.stdout.isatty(),  # only where both share the screen
+            )
+            self._progress.start()
+        return self
+
+    def begin(self, path: Path, duration_ms: int | None) -> Callable[[int], None]:
+        """Show a new recording; the function returned takes the milliseconds heard so far."""
+        progress = self._progress
+        if progress is None:
+            return lambda _ms: None
+        if self._task is not None:
+            progress.remove_task(self._task)
+        task = self._task = progress.add_task(path.name, total=duration_ms, position="", speed="")
+        total = f"/{_clock(duration_ms)}" if duration_ms else ""
+        begun = time.monotonic()
+
+        def heard(ms: int) -> None:
+            elapsed_ms = (time.monotonic() - begun) * 1000
+            speed = f"{ms / elapsed_ms:.0f}x" if elapsed_ms else ""
+            progress.update(task, completed=ms, position=f"{_clock(ms)}{total}", speed=speed)
+
+        return heard
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+
+def _clock(ms: int) -> str:
+    """Time without its milliseconds."""
+    return timecode(ms).partition(".")[0]

@@ -1,0 +1,158 @@
+"""Which recordings are to be read, and where what is said in each goes."""
+
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from liveasr.clients.writers import Format
+from liveasr.errors import AudioError, OutputError, UsageError
+
+STDIN = Path("-")
+# fmt: off
+_MEDIA_SUFFIXES = frozenset((
+    ".3gp", ".aac", ".ac3", ".aif", ".aiff", ".amr", ".ape", ".au", ".avi", ".caf", ".dts", ".eac3", ".flac",
+    ".flv", ".gsm", ".m2ts", ".m4a", ".m4b", ".m4v", ".mka", ".mkv", ".mov", ".mp2", ".mp3", ".mp4", ".mpeg",
+    ".mpg", ".mts", ".oga", ".ogg", ".ogv", ".opus", ".ra", ".rm", ".snd", ".spx", ".ts", ".tta", ".vob", ".voc",
+    ".w64", ".wav", ".wave", ".weba", ".webm", ".wma", ".wmv", ".wv",
+))
+# fmt: on
+"""What counts as a recording inside a folder; a file that is named is always read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One input, with its place below the folder that it was found in."""
+
+    path: Path
+    relative: Path
+    """Its name, or its path below the folder that was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One recording and the file for each format; no file stands for stdout."""
+
+    recording: Path
+    outputs: tuple[tuple[Format, Path | None], ...]
+
+
+def find_recordings(paths: Iterable[Path]) -> tuple[list[AudioError], list[Recording]]:
+    """The recordings that are meant: files as they are named, folders with all recordings below them, sorted.
+
+    Returns:
+        What is wrong with folders (nothing to read in them, or no permission), and all recordings.
+    """
+    problems: list[AudioError] = []
+    recordings: list[Recording] = []
+    for path in paths:
+        if not path.is_dir():
+            recordings.append(Recording(path, Path("stdin") if path == STDIN else Path(path.name)))
+            continue
+        try:
+            below = sorted(found for found in _walk(path) if found.suffix.lower() in _MEDIA_SUFFIXES)
+        except OSError as error:
+            problems.append(AudioError(error.filename, f"cannot be read: {error.strerror}"))
+            continue
+        if not below:
+            problems.append(AudioError(path, "has no recordings in it"))
+        recordings += [Recording(found, found.relative_to(path)) for found in below]
+    return problems, recordings
+
+
+def plan(recordings: Sequence[Recording], formats: Sequence[Format], output: Path | None, *, force: bool) -> list[Job]:
+    """The work to be done, with every conflict found before any of it begins.
+
+    Without an output everything goes to stdout. An output is a folder if it is one, or if several files have to go
+    there; they are named after their recordings.
+
+    Raises:
+        UsageError: several formats on stdout, two recordings for one file, or an output over its own recording.
+        OutputError: a file exists and may not be replaced.
+    """
+    if output is None:
+        if len(formats) > 1:
+            raise UsageError("several formats need files to go to: add --output FOLDER")
+        return [Job(recording.path, ((formats[0], None),)) for recording in recordings]
+    if len(recordings) == len(formats) == 1 and not output.is_dir():
+        jobs = [Job(recordings[0].path, ((formats[0], output),))]
+    else:
+        jobs = list(_in_folder(recordings, formats, output))
+    files = [file for job in jobs for _, file in job.outputs if file is not None]
+    for file, count in Counter(files).items():
+        if count > 1:
+            raise UsageError(f"{file}: several recordings would be written there; transcribe them one folder at a time")
+        if any(_same_file(file, job.recording) for job in jobs):
+            raise UsageError(f"{file}: is one of the recordings")
+        if file.exists() and not force:
+            raise OutputError(file, "exists already; use --force to replace it")
+    return jobs
+
+
+class OutputFile:
+    """A file that appears under its name only when it is complete; until then it is `NAME.part` beside it.
+
+    Raises:
+        OutputError: it cannot be created or written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.part = path.with_name(path.name + ".part")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file: IO[str] = self.part.open("w", encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise OutputError(path, f"cannot be written: {error.strerror}") from error
+
+    def write(self, text: str) -> None:
+        """Write text and hand it to the system at once, so that a crash loses none of it."""
+        try:
+            self._file.write(text)
+            self._file.flush()
+        except OSError as error:
+            raise OutputError(
+                self.path, f"cannot be written: {error.strerror}; what was written is in {self.part}"
+            ) from error
+
+    def commit(self) -> None:
+        """Complete the file and give it its name, replacing what had it."""
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self.part.replace(self.path)
+        except OSError as error:
+            raise OutputError(
+                self.path, f"cannot be written: {error.strerror}; what was written is in {self.part}"
+            ) from error
+
+    def abandon(self) -> None:
+        """Close the file as it is, under the name of its part."""
+        with contextlib.suppress(OSError):  # the flush of a full disk; write() has told it
+            self._file.close()
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for parent, _, names in os.walk(folder, onerror=refuse):
+        for name in names:
+            yield Path(parent) / name
+
+
+def _in_folder(recordings: Sequence[Recording], formats: Sequence[Format], folder: Path) -> Iterator[Job]:
+    stems = Counter(recording.relative.with_suffix("") for recording in recordings)
+    for recording in recordings:
+        stem = recording.relative.with_suffix("")
+        # talk.mp3 beside talk.wav: keep the endings of both.
+        name = recording.relative if stems[stem] > 1 else stem
+        yield Job(recording.path, tuple((format_, folder / f"{name}.{format_}") for format_ in formats))
+
+
+def _same_file(a: Path, b: Path) -> bool:
+    return a.exists() and b.exists() and a.samefile(b)

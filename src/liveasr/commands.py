@@ -1,0 +1,163 @@
+"""What the commands of the command line do, from their options to their exit codes."""
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from liveasr import store
+from liveasr.clients import batch, targets
+from liveasr.clients import bench as measuring
+from liveasr.clients.file import segments
+from liveasr.clients.plot import Envelope, Span, draw
+from liveasr.clients.progress import ProgressBar
+from liveasr.clients.render import timecode
+from liveasr.clients.writers import Format
+from liveasr.engines._library import build
+from liveasr.engines.base import DecodeOptions, Engine
+from liveasr.engines.convert import WeightType
+from liveasr.engines.convert import convert as write_gguf
+from liveasr.engines.registry import ARCHITECTURES, default_threads, open_engine
+from liveasr.errors import OutputError
+from liveasr.stream.detect import DetectorKind, detectors
+from liveasr.stream.recognize import Recognizer
+from liveasr.types import SAMPLES_PER_MS, Float32Array, Language
+from liveasr.vad.config import VadConfig
+
+_log = logging.getLogger("liveasr")
+
+
+def transcribe(
+    paths: Sequence[Path],
+    model: str | None,
+    language: Language,
+    itn: bool,
+    formats: Sequence[Format],
+    output: Path | None,
+    force: bool,
+    words: bool,
+    threads: int | None,
+    cmvn: Path | None,
+    vad: DetectorKind,
+    **vad_settings: Any,
+) -> int:
+    """`liveasr transcribe`; every conflict is found before the first recording is read."""
+    config = _vad_config(**vad_settings)
+    _notice_webrtc(vad)
+    problems, recordings = targets.find_recordings(paths)
+    for problem in problems:
+        _log.error("%s", problem)
+    jobs = targets.plan(recordings, list(dict.fromkeys(formats)), output, force=force)
+    if not jobs:
+        return 1
+    engine, name = _open_engine(model, threads, cmvn)
+    recognizer = Recognizer(engine, DecodeOptions(language, itn))
+    try:
+        failures = batch.run(jobs, recognizer, detectors(vad, config), name, words=words)
+    finally:
+        engine.close()
+    return 1 if problems or failures else 0
+
+
+def vad(file: Path, format_: Literal["json", "txt"], plot: Path | None, vad: DetectorKind, **vad_settings: Any) -> int:
+    """`liveasr vad`."""
+    _notice_webrtc(vad)
+    scores: list[Float32Array] = [np.empty(0, np.float32)]
+    envelope = Envelope()
+    keep = plot is not None
+    detector = detectors(vad, _vad_config(**vad_settings), scores.append if keep else lambda _silence: None)()
+    spans = []
+    with batch.open_audio(file) as audio, ProgressBar() as progress:
+        blocks = _observed(audio.blocks(), envelope.accept) if keep else audio.blocks()
+        for segment in segments(blocks, detector, progress.begin(file, audio.duration_ms)):
+            start_ms, end_ms = segment.start_sample // SAMPLES_PER_MS, segment.end_sample // SAMPLES_PER_MS
+            spans.append(Span(start_ms, end_ms, segment.forced_cut))
+    if format_ == "json":
+        sys.stdout.write(json.dumps([asdict(span) for span in spans]) + "\n")
+    else:
+        for span in spans:
+            mark = "  cut" if span.forced_cut else ""
+            sys.stdout.write(f"{timecode(span.start_ms)} --> {timecode(span.end_ms)}{mark}\n")
+    if plot is not None:
+        draw(plot, file.name, envelope.columns(), np.concatenate(scores), spans)
+    return 0
+
+
+def _observed(blocks: Iterator[Float32Array], see: Callable[[Float32Array], None]) -> Iterator[Float32Array]:
+    for block in blocks:
+        see(block)
+        yield block
+
+
+def bench(files: Sequence[Path], model: str | None, threads: int | None, runs: int, as_json: bool) -> int:
+    """`liveasr bench`."""
+    engine, name = _open_engine(model, threads, None)
+    threads = threads or default_threads()
+    measurements = []
+    try:
+        new_detector = detectors("fsmn", VadConfig())
+        for file in files:
+            measurements.append(measuring.measure(file, Recognizer(engine, DecodeOptions()), new_detector, runs))
+            if not as_json:
+                lines = measuring.table(measurements)
+                sys.stdout.write("\n".join(lines if len(measurements) == 1 else lines[-1:]) + "\n")
+    finally:
+        engine.close()
+    about = {"model": name, "threads": threads, "ggml": build(), **measuring.machine()}
+    peak_mb = round(measuring.peak_memory_mb(), 1)
+    if as_json:
+        rows = [{**asdict(item), "real_time_factors": item.real_time_factors} for item in measurements]
+        sys.stdout.write(json.dumps({**about, "peak_memory_mb": peak_mb, "recordings": rows}, indent=1) + "\n")
+    else:
+        sys.stdout.write("".join(f"{key}: {value}\n" for key, value in about.items()))
+        sys.stdout.write(f"peak memory: {peak_mb} MB\n")
+    return 0
+
+
+def convert(folder: Path, weight_type: WeightType, output: Path, force: bool) -> int:
+    """`liveasr models convert`."""
+    if output.exists() and not force:
+        raise OutputError(output, "exists already; use --force to replace it")
+    tensors = write_gguf(folder, output, weight_type)
+    sys.stdout.write(f"{output}: {tensors} tensors, {output.stat().st_size / 1e6:.1f} MB\n")
+    return 0
+
+
+def _vad_config(
+    end_silence_ms: int,
+    schedule: bool,
+    max_segment_ms: int,
+    speech_threshold: float | None,
+    min_speech_ms: int,
+    pad_before_ms: int,
+    pad_after_ms: int,
+) -> VadConfig:
+    return VadConfig(
+        end_silence_ms=None if schedule else end_silence_ms,
+        max_segment_ms=max_segment_ms,
+        speech_threshold=speech_threshold,
+        min_speech_ms=min_speech_ms,
+        pad_before_ms=pad_before_ms,
+        pad_after_ms=pad_after_ms,
+    )
+
+
+def _notice_webrtc(vad: DetectorKind) -> None:
+    if vad == "webrtc":
+        _log.warning("WebRTC's voice activity detector takes music and babble for speech; fsmn is more exact")
+
+
+def _open_engine(model: str | None, threads: int | None, cmvn: Path | None) -> tuple[Engine, str]:
+    """The engine, and the name of its model."""
+    path = store.find(model) if model else store.best_installed(ARCHITECTURES)
+    if path == store.built_in(store.DEMONSTRATION_MODEL):
+        _log.warning(
+            "'digits' is a demonstration: it knows ten words, zero to nine, in English. A full model: %s",
+            store.download_command(),
+        )
+    return open_engine(path, threads, cmvn), path.stem

@@ -1,0 +1,252 @@
+"""A live session: sound in as it is spoken; decode requests, speech events and transcripts out. No I/O, no clock.
+
+    accept(samples) -> SpeechStart | SpeechEnd | DecodeRequest ...      whoever drives the session decodes the requests
+    decoded(request, hypothesis, took_ms) -> LiveTranscript ...         and brings back what was heard
+
+While a segment is open, partial requests ask for a decode of what is there. The first comes after 480 ms of speech; how
+soon the next one follows depends on how long the last one took, so that partials never take more than a share of the
+engine; and none is made until there is new speech. A partial covers at most the last 8 s: before that, the words are
+committed already, so its cost is bounded however long the segment is.
+
+When a segment ends, one final request asks for all of it, cut exactly as the file transcriber cuts it, and its answer
+is the only final of that segment. Finals come out in the order of the stream.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from liveasr.engines.base import FrontEnd
+from liveasr.stream import lfr
+from liveasr.stream.detect import Detector
+from liveasr.stream.fbank import HOP_SAMPLES
+from liveasr.stream.recognize import to_transcript
+from liveasr.stream.segmenter import Segment, Segmenter
+from liveasr.stream.spelling import spaced
+from liveasr.stream.stabilize import Stabilizer
+from liveasr.types import (
+    SAMPLES_PER_MS,
+    Float32Array,
+    Hypothesis,
+    LiveTranscript,
+    SpeechEnd,
+    SpeechEvent,
+    SpeechStart,
+    Transcript,
+    Word,
+)
+
+_FRAME_MS = HOP_SAMPLES // SAMPLES_PER_MS
+
+
+@dataclass(frozen=True, slots=True)
+class LiveConfig:
+    """How partials are made."""
+
+    partials: bool = True
+    first_partial_ms: int = 480
+    """Of speech, before the first partial of a segment."""
+    partial_interval_ms: int = 320
+    """Of audio between partials, at least."""
+    engine_share: float = 0.35
+    """Of the time, at most, that the partials of one session keep a lane busy."""
+    window_ms: int = 8_000
+    """The longest end of a segment that a partial decodes."""
+    max_segment_ms: int = 20_000
+    """As in VadConfig: nothing is committed that a forced cut may still move to the next segment."""
+    cut_ms: int = 5_000
+    """How far back a forced cut may lie."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecodeRequest:
+    """One decode to be done."""
+
+    segment_id: int
+    is_final: bool
+    start_ms: int
+    """Where the audio of the features begins and ends in the stream."""
+    end_ms: int
+    features: Float32Array
+    """(T, dims) stacked frames, as the engine takes them."""
+    segment: Segment | None = None
+    """Of a final."""
+
+
+SessionStep: TypeAlias = SpeechEvent | DecodeRequest
+
+
+@dataclass(slots=True)
+class _Live:
+    """A segment that has no final yet."""
+
+    segment_id: int
+    start_sample: int
+    stabilizer: Stabilizer
+    revision: int = 0
+    speech_at_request: int = 0
+    """Frames of speech that the last request knew of."""
+    asked_at_frame: int = 0
+    """Where the audio of the last request ended."""
+    answered_until_ms: int = 0
+    """Where the audio of the last partial applied ended."""
+    final: Transcript | None = None
+
+
+class Session:
+    """One stream of speech. Call `accept` any number of times, then `finish` once; `decoded` whenever a decode is done.
+
+    Args:
+        detector: a fresh one.
+        front_end: of the engine that decodes.
+        config: how partials are made.
+    """
+
+    def __init__(self, detector: Detector, front_end: FrontEnd, config: LiveConfig) -> None:
+        self.config = config
+        self._front_end = front_end
+        self._detector = detector
+        self._segmenter = Segmenter(detector)
+        self._live: deque[_Live] = deque()  # in order; the last one is open while _open says so
+        self._open = False
+        self._next_id = 0
+        self._interval_frames = config.partial_interval_ms // _FRAME_MS
+
+    @property
+    def finals_pending(self) -> int:
+        """Segments that ended and whose final is not out."""
+        return len(self._live) - self._open
+
+    def accept(self, samples: Float32Array) -> list[SessionStep]:
+        """Speech events and decode requests that these samples bring: (n,) float32 in [-1, 1], 16 kHz, mono."""
+        steps = self._handle(self._segmenter.follow(samples))
+        request = self._partial_request()
+        return steps if request is None else [*steps, request]
+
+    def finish(self) -> list[SessionStep]:
+        """End the stream: the end of an open segment, and the request for its final."""
+        return self._handle(self._segmenter.follow_end())
+
+    def decoded(self, request: DecodeRequest, hypothesis: Hypothesis, took_ms: float) -> list[LiveTranscript]:
+        """Take the answer to a request; answers that came too late give nothing.
+
+        Args:
+            request: what was decoded.
+            hypothesis: what was heard.
+            took_ms: how long the engine worked on it.
+        """
+        live = next((each for each in self._live if each.segment_id == request.segment_id), None)
+        if live is None or live.final is not None:
+            return []
+        if request.segment is None:
+            return self._apply_partial(live, request, hypothesis, took_ms)
+        live.final = to_transcript(request.segment, hypothesis)
+        transcripts = []
+        while self._live and (final := self._live[0].final) is not None:
+            transcripts.append(_finish(self._live.popleft(), final))
+        return transcripts
+
+    def _handle(self, steps: list[SpeechEvent | Segment]) -> list[SessionStep]:
+        found: list[SessionStep] = []
+        for step in steps:
+            if isinstance(step, SpeechStart):
+                self._live.append(
+                    _Live(self._next_id, step.sample, Stabilizer(), asked_at_frame=step.sample // HOP_SAMPLES)
+                )
+                self._next_id += 1
+                self._open = True
+            elif isinstance(step, SpeechEnd):
+                self._open = False
+            else:
+                found.append(self._final_request(step))
+                continue
+            found.append(step)
+        return found
+
+    def _final_request(self, segment: Segment) -> DecodeRequest:
+        return DecodeRequest(
+            segment_id=segment.segment_id,
+            is_final=True,
+            start_ms=segment.start_sample // SAMPLES_PER_MS,
+            end_ms=segment.end_sample // SAMPLES_PER_MS,
+            features=lfr.stack(segment.frames, self._front_end.lfr_m, self._front_end.lfr_n),
+            segment=segment,
+        )
+
+    def _partial_request(self) -> DecodeRequest | None:
+        """A decode of the open segment, if it is time for one."""
+        if not (self._open and self.config.partials):
+            return None
+        live = self._live[-1]
+        end_frame = self._segmenter.end_frame
+        speech = self._detector.speech_frames
+        first = live.speech_at_request == 0
+        due = speech * _FRAME_MS >= self.config.first_partial_ms if first else speech > live.speech_at_request
+        if not due or (not first and end_frame - live.asked_at_frame < self._interval_frames):
+            return None
+        live.speech_at_request = speech
+        live.asked_at_frame = end_frame
+        start_frame = self._window_start(live, end_frame)
+        frames = self._segmenter.open_frames(start_frame)
+        return DecodeRequest(
+            segment_id=live.segment_id,
+            is_final=False,
+            start_ms=start_frame * _FRAME_MS,
+            end_ms=end_frame * _FRAME_MS,
+            features=lfr.stack(frames, self._front_end.lfr_m, self._front_end.lfr_n),
+        )
+
+    def _window_start(self, live: _Live, end_frame: int) -> int:
+        """Where a partial begins: with the segment, or, once that is too long, between two committed words."""
+        start_frame = live.start_sample // HOP_SAMPLES
+        earliest = end_frame - self.config.window_ms // _FRAME_MS
+        if earliest <= start_frame:
+            return start_frame
+        ends = [word.end_ms // _FRAME_MS for word in live.stabilizer.committed_words]
+        return next((end for end in ends if end >= earliest), earliest)
+
+    def _apply_partial(
+        self, live: _Live, request: DecodeRequest, hypothesis: Hypothesis, took_ms: float
+    ) -> list[LiveTranscript]:
+        self._interval_frames = (
+            max(self.config.partial_interval_ms, int(took_ms / self.config.engine_share)) // _FRAME_MS
+        )
+        if request.end_ms <= live.answered_until_ms:  # lanes may answer in another order
+            return []
+        live.answered_until_ms = request.end_ms
+        start_ms = live.start_sample // SAMPLES_PER_MS
+        commit_until_ms = start_ms + max(
+            self.config.max_segment_ms - self.config.cut_ms, self.config.max_segment_ms // 2
+        )
+        before = (live.stabilizer.committed, live.stabilizer.tentative)
+        words = [
+            Word(word.text, request.start_ms + word.start_ms, request.start_ms + word.end_ms)
+            for word in spaced(hypothesis.text, hypothesis.words)
+        ]
+        live.stabilizer.accept(words, request.end_ms, commit_until_ms)
+        if (live.stabilizer.committed, live.stabilizer.tentative) == before:
+            return []
+        live.revision += 1
+        return [
+            LiveTranscript(
+                segment_id=live.segment_id,
+                revision=live.revision,
+                committed=live.stabilizer.committed,
+                tentative=live.stabilizer.tentative,
+                start_ms=start_ms,
+                end_ms=request.end_ms,
+            )
+        ]
+
+
+def _finish(live: _Live, final: Transcript) -> LiveTranscript:
+    live.stabilizer.finish(spaced(final.text, final.words))
+    return LiveTranscript(
+        segment_id=live.segment_id,
+        revision=live.revision + 1,
+        committed=live.stabilizer.committed,
+        tentative="",
+        start_ms=final.start_ms,
+        end_ms=final.end_ms,
+        final=final,
+    )

@@ -1,0 +1,115 @@
+"""From hypotheses that change to text that does not: `committed` grows and never changes, `tentative` may.
+
+A word is committed once two successive hypotheses agree on it and on all before it (LocalAgreement-2, Liu et al. 2020,
+https://arxiv.org/abs/2005.11185), unless it is among the last words heard, which more audio often changes, or part of a
+repetition, which recognisers fall into and agree on. A word is a character in the scripts that write no spaces.
+
+Hypotheses are compared by what is said and placed by when: words that end before the last committed one ended are
+covered by it. So a hypothesis that hears an old passage otherwise can neither withdraw nor double what is committed.
+
+The final of a segment closes it: `committed` then gets the words of the final that come after those committed before.
+What the final hears otherwise before that stays as it was in `committed`; the final's own text has it right.
+"""
+
+from collections.abc import Sequence
+
+from liveasr.stream.spelling import joined
+from liveasr.types import Word
+
+HOLD_BACK_MS = 500
+"""Words that end within so much of the end of the audio stay tentative."""
+MAX_REPEATS = 3
+"""A group of words that follows itself more often is not committed."""
+MAX_WORD_REPEATS = 5
+"""The same for a single word: people do say "no no no"."""
+_MAX_GROUP = 8
+
+
+class Stabilizer:
+    """The text of one segment while it is open. All times are in ms on one clock."""
+
+    def __init__(self) -> None:
+        self._committed: list[Word] = []
+        self._last: list[Word] = []  # the uncommitted words of the last hypothesis
+
+    @property
+    def committed(self) -> str:
+        """Text that will not change."""
+        return joined(self._committed)
+
+    @property
+    def tentative(self) -> str:
+        """Text that may still change; put behind `committed` as it is."""
+        return joined(self._last)
+
+    @property
+    def committed_words(self) -> Sequence[Word]:
+        """The words of `committed`."""
+        return self._committed
+
+    def accept(self, words: Sequence[Word], heard_until_ms: int, commit_until_ms: int) -> None:
+        """Take the next hypothesis of the open segment.
+
+        Args:
+            words: spaced, of the whole segment or of its end.
+            heard_until_ms: where the audio of the hypothesis ends.
+            commit_until_ms: commit nothing that ends later.
+        """
+        new = self._uncommitted(words)
+        limit_ms = min(heard_until_ms - HOLD_BACK_MS, commit_until_ms)
+        agreed = 0
+        while (
+            agreed < min(len(new), len(self._last))
+            and _same(new[agreed], self._last[agreed])
+            and new[agreed].end_ms <= limit_ms
+        ):
+            agreed += 1
+        agreed = _without_repetition(self._committed, new[:agreed])
+        self._committed += new[:agreed]
+        self._last = new[agreed:]
+
+    def finish(self, words: Sequence[Word]) -> None:
+        """Close the segment with the words of its final, spaced."""
+        self._committed += self._uncommitted(words)
+        self._last = []
+
+    def _uncommitted(self, words: Sequence[Word]) -> list[Word]:
+        """The words behind the last committed one."""
+        if not self._committed:
+            return list(words)
+        until_ms = self._committed[-1].end_ms
+        rest = [word for word in words if (word.start_ms + word.end_ms) // 2 > until_ms]
+        if rest and rest[0] is words[0] and not rest[0].text.startswith(" "):
+            # The hypothesis begins here, so its first word has no space of its own.
+            rest[0] = _continued(self._committed[-1], rest[0])
+        return rest
+
+
+def _same(a: Word, b: Word) -> bool:
+    return a.text.strip().casefold() == b.text.strip().casefold()
+
+
+def _continued(before: Word, word: Word) -> Word:
+    """The word with a space if it and the one before are of scripts that write them."""
+    spaced = before.text[-1].isascii() and word.text[0].isascii()
+    return Word(" " + word.text if spaced else word.text, word.start_ms, word.end_ms)
+
+
+def _without_repetition(committed: Sequence[Word], agreed: Sequence[Word]) -> int:
+    """How many of the agreed words may be committed before a group of words follows itself too often."""
+    texts = [word.text.strip().casefold() for word in committed]
+    for count, word in enumerate(agreed):
+        texts.append(word.text.strip().casefold())
+        if _repeats(texts):
+            return count
+    return len(agreed)
+
+
+def _repeats(texts: Sequence[str]) -> bool:
+    """Whether the end of the words is one group over and over."""
+    for size in range(1, _MAX_GROUP + 1):
+        times = MAX_WORD_REPEATS + 1 if size == 1 else MAX_REPEATS + 1
+        tail = texts[-size * times :]
+        if len(tail) == size * times and all(tail[i] == tail[i % size] for i in range(len(tail))):
+            return True
+    return False

@@ -1,0 +1,59 @@
+"""What every test may ask for: where the material lies, and how far numbers may be from the reference's."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+# Before numpy is imported: its matrices are small here, and threads for them only wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import pytest
+from hypothesis import settings
+
+from liveasr import store
+from liveasr.gguf_file import GgufFile
+from liveasr.vad import weights
+from liveasr.vad.weights import FsmnWeights
+
+TESTS = Path(__file__).resolve().parent
+SHARED_VARIABLE = "LIVEASR_SHARED"
+
+# A machine that others use too is no reason to fail a test for its speed.
+settings.register_profile("liveasr", deadline=None, print_blob=True)
+settings.load_profile("liveasr")
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of the reference material, which is no part of the repository."""
+    folder = Path(os.environ.get(SHARED_VARIABLE, TESTS.parents[1] / "shared"))
+    if not (folder / "golden").is_dir():
+        pytest.skip(f"the reference material is not in {folder}; set {SHARED_VARIABLE} to its folder")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The recordings of the repository."""
+    return TESTS / "data"
+
+
+@pytest.fixture(scope="session")
+def golden() -> Path:
+    """What the reference makes of them."""
+    return TESTS / "golden"
+
+
+@pytest.fixture(scope="session")
+def tolerances() -> dict[str, Any]:
+    """tolerances.json: room -> name -> {"value", "reason"}."""
+    numbers: dict[str, Any] = json.loads((TESTS / "tolerances.json").read_text(encoding="utf-8"))
+    return numbers
+
+
+@pytest.fixture(scope="session")
+def fsmn() -> FsmnWeights:
+    """The weights of the VAD that ships with the package."""
+    with GgufFile(store.built_in(store.VAD_MODEL)) as file:
+        return weights.load(file)

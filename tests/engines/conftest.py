@@ -1,0 +1,28 @@
+"""Models that the tests of the engines open: the random checkpoint of the goldens in every weight type."""
+
+from pathlib import Path
+
+import pytest
+
+from liveasr.engines.convert import WeightType, convert
+
+
+class Converted:
+    """A checkpoint folder converted on demand, once for each weight type."""
+
+    def __init__(self, checkpoint: Path, folder: Path) -> None:
+        self.checkpoint = checkpoint
+        self._folder = folder
+
+    def __call__(self, weight_type: WeightType = "f32") -> Path:
+        """The GGUF file."""
+        path = self._folder / f"{self.checkpoint.name}-{weight_type}.gguf"
+        if not path.exists():
+            convert(self.checkpoint, path, weight_type)
+        return path
+
+
+@pytest.fixture(scope="session")
+def tiny(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Converted:
+    """SenseVoice with random weights."""
+    return Converted(golden / "sensevoice-tiny", tmp_path_factory.mktemp("tiny"))

@@ -1,0 +1,326 @@
+"""Checkpoints become GGUF files in the published layout; broken ones become one line that says what is wrong."""
+
+import errno
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from liveasr import store
+from liveasr.engines.checkpoint import read_state
+from liveasr.engines.cmvn import read_kaldi
+from liveasr.engines.convert import WeightType, convert
+from liveasr.engines.registry import open_engine
+from liveasr.errors import ModelFileError, OutputError
+from liveasr.gguf_file import GgufFile
+from tests.engines.conftest import Converted
+
+WEIGHT_TYPES: tuple[WeightType, ...] = ("f32", "f16", "q8_0")
+BPE_MODEL = "chn_jpn_yue_eng_ko_spectok.bpe.model"
+SENSEVOICE_KEYS = ("input_size", "output_size", "attention_heads", "num_blocks", "tp_blocks", "kernel_size",
+                   "vocab_size", "blank_id")  # fmt: skip
+VAD_KEYS = ("input_dim", "input_affine_dim", "linear_dim", "proj_dim", "fsmn_layers", "lorder", "output_affine_dim",
+            "output_dim", "n_mels", "lfr_m", "lfr_n")  # fmt: skip
+
+
+@pytest.fixture
+def checkpoint(golden: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny checkpoint, to be broken."""
+    return shutil.copytree(golden / "sensevoice-tiny", tmp_path / "checkpoint", copy_function=shutil.copyfile)
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out" / "model.gguf"
+
+
+def numbers(file: GgufFile, prefix: str) -> dict[str, int]:
+    return {
+        key.removeprefix(prefix): value
+        for key, value in file.metadata.items()
+        if key.startswith(prefix) and isinstance(value, int)
+    }
+
+
+def assert_holds_checkpoint(file: GgufFile, folder: Path, weight_type: WeightType) -> None:
+    """Every tensor of the checkpoint is there, in the type that its use allows, with its values or near them."""
+    state = read_state(folder / "model.pt")
+    shift, scale = read_kaldi(folder / "am.mvn")
+    np.testing.assert_array_equal(file.array("cmvn.shift"), shift)
+    np.testing.assert_array_equal(file.array("cmvn.scale"), scale)
+    assert set(file.tensors) == {*state, "cmvn.shift", "cmvn.scale"}
+    for name, values in state.items():
+        info = file.tensor(name)
+        fsmn = name.endswith(("fsmn_block.weight", "conv_left.weight"))
+        wanted = values.reshape(len(values), -1).T if fsmn else values
+        assert info.shape == wanted.shape, name
+        matrix = values.ndim == 2
+        block = matrix and values.shape[1] % 32 == 0 and name != "embed.weight"
+        kind = "f16" if weight_type == "f16" and matrix else "q8_0" if weight_type == "q8_0" and block else "f32"
+        assert info.type_name == kind, name
+        if kind == "f32":
+            np.testing.assert_array_equal(file.array(name), wanted, name)
+        elif kind == "f16":
+            np.testing.assert_array_equal(file.array(name), wanted.astype(np.float16).astype(np.float32), name)
+        else:
+            raw = np.fromfile(file.path, np.uint8, info.size_bytes, offset=info.offset)
+            near = gguf.quants.dequantize(raw.reshape(len(wanted), -1), gguf.GGMLQuantizationType.Q8_0)
+            # 127 steps to the largest of a block: half a step is lost, and what f16 does to the step, 127 times.
+            step = np.abs(wanted).reshape(-1, 32).max(axis=1) / 127
+            assert (np.abs(near - wanted).reshape(-1, 32).max(axis=1) <= step * (0.5 + 127 / 2048 + 1e-3)).all(), name
+
+
+# What good checkpoints become.
+
+
+@pytest.mark.parametrize("weight_type", WEIGHT_TYPES)
+def test_tiny_sensevoice_is_written_in_the_published_layout(
+    golden: Path, output: Path, weight_type: WeightType
+) -> None:
+    folder = golden / "sensevoice-tiny"
+    assert convert(folder, output, weight_type) == 74
+    with GgufFile(output) as file:
+        assert file.architecture == "sensevoice-small"
+        sizes = numbers(file, "sv.")
+        assert tuple(sizes[key] for key in SENSEVOICE_KEYS) == (560, 32, 2, 3, 2, 11, 384, 0)
+        assert set(sizes) == set(SENSEVOICE_KEYS)
+        query = file.metadata["sv.query_tokens"]
+        assert isinstance(query, np.ndarray)
+        assert query.tolist() == [0, 1, 2, 14]
+        vocabulary = file.strings("sv.vocab")
+        assert len(vocabulary) == 384
+        assert "<|withitn|>" in vocabulary
+        assert file.tensor("encoder.encoders0.0.self_attn.fsmn_block.weight").shape == (11, 32)
+        assert_holds_checkpoint(file, folder, weight_type)
+
+
+def test_f32_is_the_default(golden: Path, output: Path) -> None:
+    convert(golden / "sensevoice-tiny", output)
+    default = output.read_bytes()
+    convert(golden / "sensevoice-tiny", output, "f32")
+    assert output.read_bytes() == default
+
+
+@pytest.mark.parametrize("weight_type", WEIGHT_TYPES)
+def test_digits_model_is_written_in_the_published_layout(shared: Path, output: Path, weight_type: WeightType) -> None:
+    folder = shared / "models" / "digits" / "sensevoice"
+    assert convert(folder, output, weight_type) == 100
+    with GgufFile(output) as file:
+        assert file.architecture == "sensevoice-small"
+        assert tuple(numbers(file, "sv.")[key] for key in SENSEVOICE_KEYS) == (560, 96, 4, 5, 2, 11, 31, 0)
+        assert_holds_checkpoint(file, folder, weight_type)
+
+
+@pytest.mark.parametrize("weight_type", WEIGHT_TYPES)
+def test_vad_is_written_in_the_published_layout_and_never_shrinks(
+    shared: Path, output: Path, weight_type: WeightType
+) -> None:
+    folder = shared / "models" / "fsmn-vad"
+    assert convert(folder, output, weight_type) == 26
+    with GgufFile(output) as file:
+        assert file.architecture == "fsmn-vad"
+        sizes = numbers(file, "vad.")
+        assert tuple(sizes[key] for key in VAD_KEYS) == (400, 140, 250, 128, 4, 20, 140, 248, 80, 5, 1)
+        assert set(sizes) == set(VAD_KEYS)
+        assert file.tensor("encoder.fsmn.0.fsmn_block.conv_left.weight").shape == (20, 128)
+        assert_holds_checkpoint(file, folder, "f32")
+
+
+@pytest.mark.parametrize(("name", "folder"), [("digits", "digits/sensevoice"), ("fsmn-vad", "fsmn-vad")])
+def test_built_in_model_is_what_its_checkpoint_becomes(shared: Path, output: Path, name: str, folder: str) -> None:
+    convert(shared / "models" / folder, output, "f32")
+    assert output.read_bytes() == store.built_in(name).read_bytes()
+
+
+def test_file_that_is_there_is_replaced_and_readable_by_all(golden: Path, output: Path) -> None:
+    output.write_bytes(b"old")
+    convert(golden / "sensevoice-tiny", output, "f16")
+    assert output.stat().st_mode & 0o777 == 0o644
+    assert list(output.parent.iterdir()) == [output]
+    GgufFile(output).close()
+
+
+# What broken checkpoints become.
+
+
+def drop(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).unlink()
+
+
+def put(name: str, content: bytes) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def setting(old: str, new: str) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        text = (folder / "config.yaml").read_text(encoding="utf-8")
+        assert old in text
+        (folder / "config.yaml").write_text(text.replace(old, new), encoding="utf-8")
+
+    return change
+
+
+def into_folder(name: str) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        (folder / name).unlink()
+        (folder / name).mkdir()
+
+    return change
+
+
+def half(name: str) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(content[: len(content) // 2])
+
+    return change
+
+
+BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "no config": (drop("config.yaml"), "", "is not a checkpoint folder: it has no config.yaml"),
+    "config is a folder": (into_folder("config.yaml"), "config.yaml", "cannot be read"),
+    "config is empty": (put("config.yaml", b""), "config.yaml", "is not a table of settings"),
+    "config is a list": (put("config.yaml", b"- model\n- config\n"), "config.yaml", "is not a table of settings"),
+    "config is not YAML": (put("config.yaml", b"model: [\nother: }"), "config.yaml", "cannot be read"),
+    "config is not UTF-8": (put("config.yaml", b"model: \xff\xfe"), "config.yaml", "cannot be read"),
+    "config wants objects": (put("config.yaml", b"a: !!python/object/apply:os.system ['x']"), "config.yaml", "cannot"),
+    "config is very deep": (put("config.yaml", b"[" * 2000), "config.yaml", "cannot be read"),
+    "no class": (setting("model: SenseVoiceSmall", "kind: x"), "", "a model of the class None"),
+    "wrong class": (setting("model: SenseVoiceSmall", "model: Whisper"), "", "a model of the class Whisper; known are"),
+    "class is a list": (setting("model: SenseVoiceSmall", "model: [1]"), "", "a model of the class [1]"),
+    "no size": (setting("output_size: 32", "x: 32"), "config.yaml", "no whole number encoder_conf.output_size"),
+    "size in words": (setting("output_size: 32", "output_size: big"), "config.yaml", "no whole number"),
+    "size is a fraction": (setting("output_size: 32", "output_size: 32.5"), "config.yaml", "no whole number"),
+    "size is a truth": (setting("output_size: 32", "output_size: true"), "config.yaml", "no whole number"),
+    "size below zero": (setting("output_size: 32", "output_size: -1"), "config.yaml", "no whole number"),
+    "size over 32 bits": (setting("output_size: 32", "output_size: 4294967296"), "config.yaml", "no whole number"),
+    "section is a text": (setting("encoder_conf:\n", "encoder_conf: x\ny:\n"), "config.yaml", "no whole number"),
+    "section is missing": (setting("frontend_conf:\n", "other_conf:\n"), "config.yaml", "frontend_conf.n_mels"),
+    "no weights": (drop("model.pt"), "model.pt", "cannot be read: No such file"),
+    "weights are a folder": (into_folder("model.pt"), "model.pt", "cannot be read: Is a directory"),
+    "half of the weights": (half("model.pt"), "model.pt", "is not a PyTorch checkpoint"),
+    "weights are a pointer": (put("model.pt", b"version https://git-lfs.github.com/"), "model.pt", "is not a PyTorch"),
+    "no normalisation": (drop("am.mvn"), "am.mvn", "cannot be read"),
+    "half of the normalisation": (half("am.mvn"), "am.mvn", "has no <AddShift> block"),
+    "normalisation of another model": (
+        put("am.mvn", b"<AddShift> 1 1 [ 1 ] <Rescale> 1 1 [ 1 ]"), "am.mvn", "has 1 values; the model takes 560",
+    ),
+    "no tokenizer": (drop(BPE_MODEL), "", "has no *.bpe.model"),
+    "tokenizer is empty": (put(BPE_MODEL, b""), BPE_MODEL, "is not a SentencePiece model"),
+    "tokenizer is text": (put(BPE_MODEL, b"<unk>\n<s>\n"), BPE_MODEL, "is not a SentencePiece model"),
+    "tokenizer is a folder": (into_folder(BPE_MODEL), BPE_MODEL, "is not a SentencePiece model"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("spoil", "part", "reason"), BROKEN.values(), ids=BROKEN)
+def test_broken_checkpoint_is_named_with_the_reason_and_leaves_nothing(
+    checkpoint: Path, output: Path, spoil: Callable[[Path], object], part: str, reason: str
+) -> None:
+    spoil(checkpoint)
+    output.write_bytes(b"old")
+    with pytest.raises(ModelFileError) as caught:
+        convert(checkpoint, output, "f16")
+    message = str(caught.value)
+    assert message.startswith(f"{checkpoint / part}: ")
+    assert reason in message
+    assert message.isprintable()
+    assert list(output.parent.iterdir()) == [output]
+    assert output.read_bytes() == b"old"
+
+
+def with_state(monkeypatch: pytest.MonkeyPatch, change: Callable[[dict[str, object]], object]) -> None:
+    """Let convert see other tensors than the checkpoint's."""
+
+    def changed(path: Path) -> dict[str, object]:
+        state: dict[str, object] = dict(read_state(path))
+        change(state)
+        return state
+
+    monkeypatch.setattr("liveasr.engines.convert.read_state", changed)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "reason"),
+    [
+        ("encoder.scalar", np.float32(1), r"no GGUF file can hold tensor 'encoder.scalar' of shape \(\)"),
+        ("encoder.x.fsmn_block.weight", np.float32(1), "no GGUF file can hold"),
+        ("encoder.empty", np.zeros((0, 3), np.float32), r"of shape \(0, 3\)"),
+        ("encoder.empty.fsmn_block.weight", np.zeros((0, 3), np.float32), r"of shape \(0, 3\)"),
+        ("encoder.deep", np.zeros((1, 1, 1, 1, 1), np.float32), "no GGUF file can hold"),
+        ("encoder." + "n" * 64, np.zeros(3, np.float32), "no GGUF file can hold"),
+        ("encoder.\n", np.float32(1), r"'encoder.\\n'"),
+    ],
+)
+def test_tensor_that_no_gguf_file_can_hold_is_named(
+    golden: Path, output: Path, monkeypatch: pytest.MonkeyPatch, name: str, array: object, reason: str
+) -> None:
+    with_state(monkeypatch, lambda state: state.update({name: np.asarray(array)}))
+    with pytest.raises(ModelFileError, match=reason):
+        convert(golden / "sensevoice-tiny", output)
+    assert not list(output.parent.iterdir())
+
+
+def test_checkpoint_without_an_encoder_is_refused(golden: Path, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_state(monkeypatch, lambda state: state.clear())
+    with pytest.raises(ModelFileError, match=r"model\.pt: has no tensors named encoder\. or ctc\. or embed\.weight"):
+        convert(golden / "sensevoice-tiny", output)
+    assert not list(output.parent.iterdir())
+
+
+def test_tensor_that_is_missing_is_named_when_the_file_is_opened(
+    golden: Path, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_state(monkeypatch, lambda state: state.pop("encoder.tp_encoders.1.norm2.bias"))
+    convert(golden / "sensevoice-tiny", output)
+    with pytest.raises(ModelFileError, match=r"tensor encoder\.tp_encoders\.1\.norm2\.bias is missing"):
+        open_engine(output)
+
+
+# What happens when the output cannot be written.
+
+
+def test_output_in_no_folder_is_one_line(golden: Path, tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"none/model\.gguf: cannot be written: No such file or directory"):
+        convert(golden / "sensevoice-tiny", tmp_path / "none" / "model.gguf")
+
+
+def test_output_that_is_a_folder_is_one_line_and_leaves_nothing(golden: Path, output: Path) -> None:
+    output.mkdir()
+    with pytest.raises(OutputError, match=r"model\.gguf: cannot be written: Is a directory"):
+        convert(golden / "sensevoice-tiny", output)
+    assert list(output.parent.iterdir()) == [output]
+    assert not list(output.iterdir())
+
+
+@pytest.mark.parametrize("step", ["write_header_to_file", "write_kv_data_to_file", "write_tensors_to_file"])
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()],
+                         ids=["full disk", "interrupt"])  # fmt: skip
+def test_failure_on_the_way_leaves_the_old_file_and_nothing_else(
+    golden: Path, output: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: BaseException
+) -> None:
+    real = getattr(gguf.GGUFWriter, step)
+
+    def fail(writer: gguf.GGUFWriter, *arguments: object) -> None:
+        real(writer, *arguments)
+        raise error
+
+    output.write_bytes(b"old")
+    monkeypatch.setattr(gguf.GGUFWriter, step, fail)
+    expected = OutputError if isinstance(error, OSError) else KeyboardInterrupt
+    with pytest.raises(expected) as caught:
+        convert(golden / "sensevoice-tiny", output)
+    if isinstance(error, OSError):
+        assert str(caught.value) == f"{output}: cannot be written: No space left on device"
+    assert list(output.parent.iterdir()) == [output]
+    assert output.read_bytes() == b"old"
+
+
+def test_number_of_keys_in_the_header_is_that_of_the_file(tiny: Converted) -> None:
+    """The published layout has no other keys: a reader of upstream's may count on that."""
+    tensors, keys = struct.unpack_from("<QQ", tiny("f32").read_bytes(), 8)
+    assert (tensors, keys) == (74, 11)

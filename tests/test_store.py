@@ -1,0 +1,179 @@
+"""Which model a name means, and which one is taken when none is named."""
+
+import re
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from liveasr import store
+from liveasr.errors import ModelNotFoundError
+from liveasr.gguf_file import GgufFile
+from tests.helpers import write_gguf
+
+KNOWN = ("sensevoice-small",)
+MATRIX = np.zeros((4, 64), np.float32)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder of models."""
+    monkeypatch.setenv(store.FOLDER_VARIABLE, str(tmp_path))
+    return tmp_path
+
+
+def add(folder: Path, name: str, kind: str = "f32", architecture: str = "sensevoice-small") -> Path:
+    """A small model whose matrices have one type; its vector is f32, as in every released file."""
+    path = folder / f"{name}.gguf"
+    types = {
+        "f32": gguf.GGMLQuantizationType.F32,
+        "f16": gguf.GGMLQuantizationType.F16,
+        "q8_0": gguf.GGMLQuantizationType.Q8_0,
+        "q4_0": gguf.GGMLQuantizationType.Q4_0,
+    }
+    writer = gguf.GGUFWriter(path, architecture)  # which leaves an empty one out
+    writer.add_tensor("norm", np.zeros(8, np.float32))
+    writer.add_tensor("matrix", gguf.quants.quantize(MATRIX, types[kind]), raw_dtype=types[kind])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+# Where models lie.
+
+
+def test_variable_names_the_folder(folder: Path) -> None:
+    assert store.models_folder() == folder
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_without_the_variable_the_folder_is_the_users_own(monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
+    if value is None:
+        monkeypatch.delenv(store.FOLDER_VARIABLE, raising=False)
+    else:
+        monkeypatch.setenv(store.FOLDER_VARIABLE, value)
+    assert store.models_folder().parts[-2:] == ("liveasr", "models")
+    assert store.models_folder().is_absolute()
+
+
+def test_download_command_names_the_folder(folder: Path) -> None:
+    assert f"--local-dir '{folder}'" in store.download_command()
+
+
+@pytest.mark.parametrize(("name", "architecture"), [("digits", "sensevoice-small"), ("fsmn-vad", "fsmn-vad")])
+def test_built_in_model_is_found_wherever_the_folder_is(folder: Path, name: str, architecture: str) -> None:
+    add(folder, name)  # a file of that name does not hide it
+    with GgufFile(store.find(name)) as file:
+        assert file.architecture == architecture
+        assert file.path.parent != folder
+
+
+# Which file a name means.
+
+
+def test_name_means_a_file_in_the_folder(folder: Path) -> None:
+    path = add(folder, "sensevoice-small-q8")
+    assert store.find("sensevoice-small-q8") == path
+
+
+def test_path_means_that_file(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    path = add(elsewhere, "mine")
+    add(folder, "mine")
+    assert store.find(str(path)) == path
+
+
+def test_file_name_means_a_file_in_the_working_directory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "here").mkdir()
+    monkeypatch.chdir(add(folder / "here", "mine").parent)
+    assert store.find("mine.gguf").resolve() == (folder / "here" / "mine.gguf").resolve()
+
+
+def test_unknown_name_lists_what_is_known(folder: Path) -> None:
+    add(folder, "zulu")
+    add(folder, "alpha")
+    (folder / "notes.txt").write_text("no model", encoding="utf-8")
+    with pytest.raises(ModelNotFoundError, match="no model named nothing") as caught:
+        store.find("nothing")
+    assert str(caught.value).endswith("known here: digits, alpha, zulu")
+    assert str(folder) in str(caught.value)
+
+
+def test_unknown_name_without_a_folder_lists_the_demonstration(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(store.FOLDER_VARIABLE, str(folder / "not" / "there"))
+    with pytest.raises(ModelNotFoundError, match=r"known here: digits$"):
+        store.find("nothing")
+
+
+@pytest.mark.parametrize("name", ["none.gguf", "./none", "folder/"])
+def test_path_to_no_file_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    (folder / "folder").mkdir()
+    monkeypatch.chdir(folder)
+    with pytest.raises(ModelNotFoundError, match=re.escape(f"{Path(name)}: no such model file")):
+        store.find(name)
+
+
+# Which model is best.
+
+
+@pytest.mark.parametrize(
+    ("installed", "best"),
+    [
+        ({"a": "f32"}, "a"),
+        ({"a": "q8_0", "b": "f16", "c": "f32"}, "b"),
+        ({"a": "f32", "b": "q8_0"}, "b"),
+        ({"a": "q4_0", "b": "f32"}, "b"),
+        ({"a": "q4_0"}, "a"),
+        ({"b": "f16", "a": "f16"}, "a"),
+    ],
+)
+def test_best_model_is_exact_and_fast(folder: Path, installed: dict[str, str], best: str) -> None:
+    for name, kind in installed.items():
+        add(folder, name, kind)
+    assert store.best_installed(KNOWN) == folder / f"{best}.gguf"
+
+
+def test_broken_and_foreign_files_do_not_hide_a_good_one(folder: Path) -> None:
+    good = add(folder, "good", "f32")
+    add(folder, "llama", "f16", architecture="llama")
+    add(folder, "vad", "f16", architecture="fsmn-vad")
+    add(folder, "nameless", "f16", architecture="")
+    whole = add(folder, "download", "f16").read_bytes()
+    (folder / "download.gguf").write_bytes(whole[: len(whole) // 2])
+    (folder / "empty.gguf").write_bytes(b"")
+    (folder / "page.gguf").write_bytes(b"<!DOCTYPE html>")
+    (folder / "folder.gguf").mkdir()
+    (folder / "dangling.gguf").symlink_to(folder / "gone")
+    assert store.best_installed(KNOWN) == good
+
+
+def test_any_architecture_that_is_asked_for_will_do(folder: Path) -> None:
+    path = add(folder, "other", architecture="paraformer")
+    assert store.best_installed(("sensevoice-small", "paraformer")) == path
+
+
+def test_model_without_tensors_ranks_as_f32(folder: Path) -> None:
+    write_gguf(folder / "a.gguf", "sensevoice-small", {"x": 1}, {})
+    other = add(folder, "b", "q8_0")
+    assert store.best_installed(KNOWN) == other
+    other.unlink()
+    assert store.best_installed(KNOWN) == folder / "a.gguf"
+
+
+@pytest.mark.parametrize("content", ["nothing", "no folder", "foreign", "broken"])
+def test_none_installed_says_how_to_get_one(folder: Path, monkeypatch: pytest.MonkeyPatch, content: str) -> None:
+    if content == "no folder":
+        monkeypatch.setenv(store.FOLDER_VARIABLE, str(folder / "none"))
+    elif content == "foreign":
+        add(folder, "vad", architecture="fsmn-vad")
+    elif content == "broken":
+        (folder / "half.gguf").write_bytes(b"GGUF")
+    with pytest.raises(ModelNotFoundError) as caught:
+        store.best_installed(KNOWN)
+    message = str(caught.value)
+    assert store.download_command() in message
+    assert "--model digits" in message
+    assert message.isprintable()
