@@ -263,7 +263,7 @@ class Graph:
         return self._lib.ggml_relu(self._context, x)
 
     def argmax(self, x: Tensor) -> Tensor:
-        """(T, V) -> (T,) int32, the first of equals."""
+        """(T, V) -> (T,) int32; of equals the last, where torch and numpy take the first."""
         return self._lib.ggml_argmax(self._context, x)
 
     def columns(self, x: Tensor, start: int, count: int) -> Tensor:

@@ -1,0 +1,98 @@
+"""A session in motion: the event loop's side of one live stream. Sound in, events and transcripts out, in order.
+
+The policy is all in `session.py`, the threads are in `worker.py`; here they meet.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TypeAlias
+
+from liveasr.engines.base import DecodeOptions
+from liveasr.errors import LiveasrError
+from liveasr.stream.session import DecodeRequest, Session
+from liveasr.stream.worker import Decoded, DecodePool
+from liveasr.types import SAMPLES_PER_MS, Float32Array, LiveTranscript, SpeechEnd, SpeechEvent, SpeechStart
+
+Output: TypeAlias = SpeechEvent | LiveTranscript
+_END = None
+
+
+class LiveStream:
+    """One stream. Call `feed` any number of times, then `finish` once, while someone iterates over `outputs`.
+
+    Args:
+        session: a fresh one.
+        pool: where its decodes are done.
+        options: for every decode.
+    """
+
+    def __init__(self, session: Session, pool: DecodePool, options: DecodeOptions) -> None:
+        self._session = session
+        self._pool = pool
+        self._options = options
+        self._key = pool.new_session()
+        self._outputs: asyncio.Queue[Output | LiveasrError | None] = asyncio.Queue()
+        self._idle = asyncio.Event()  # no final is waited for
+        self._idle.set()
+        self._ended = False
+        self._heard_samples = 0
+        self.last: Decoded | None = None
+        """The latest answer, for those who watch delays."""
+
+    @property
+    def heard_ms(self) -> int:
+        """How much audio was fed."""
+        return self._heard_samples // SAMPLES_PER_MS
+
+    async def feed(self, samples: Float32Array) -> None:
+        """Take the next samples: (n,) float32 in [-1, 1], 16 kHz, mono. Waits while the engine is too far behind."""
+        self._heard_samples += samples.size
+        await self._take(self._session.accept(samples))
+
+    async def finish(self) -> None:
+        """End the stream: every segment gets its final, then the outputs end."""
+        await self._take(self._session.finish())
+        await self._idle.wait()
+        self._end()
+
+    def cancel(self) -> None:
+        """Drop what is not done; the outputs end."""
+        self._pool.cancel(self._key)
+        self._end()
+
+    async def outputs(self) -> AsyncIterator[Output]:
+        """Events and transcripts as they come.
+
+        Raises:
+            LiveasrError: the engine failed; the stream is over.
+        """
+        while (item := await self._outputs.get()) is not _END:
+            if isinstance(item, LiveasrError):
+                raise item
+            yield item
+
+    async def _take(self, steps: list[SpeechEvent | DecodeRequest]) -> None:
+        for step in steps:
+            if isinstance(step, SpeechStart | SpeechEnd):
+                self._outputs.put_nowait(step)
+                continue
+            if step.is_final:
+                self._idle.clear()
+            await self._pool.submit(self._key, step, self._options, self._deliver)
+
+    def _deliver(self, answer: Decoded) -> None:
+        self.last = answer
+        if isinstance(answer.result, LiveasrError):
+            self._pool.cancel(self._key)
+            self._outputs.put_nowait(answer.result)
+            self._idle.set()
+            return
+        for transcript in self._session.decoded(answer.request, answer.result, answer.took_ms):
+            self._outputs.put_nowait(transcript)
+        if not self._session.finals_pending:
+            self._idle.set()
+
+    def _end(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self._outputs.put_nowait(_END)
