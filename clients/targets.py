@@ -43,22 +43,22 @@ class Job:
 def find_recordings(paths: Iterable[Path]) -> tuple[list[AudioError], list[Recording]]:
     """The recordings that are meant: files as they are named, folders with all recordings below them, sorted.
 
+    What is hidden inside a folder is left out, as shells do; macOS leaves a hidden "._talk.mp3" beside each recording.
+
     Returns:
         What is wrong with folders (nothing to read in them, or no permission), and all recordings.
     """
     problems: list[AudioError] = []
     recordings: list[Recording] = []
     for path in paths:
-        if not path.is_dir():
+        if not _is_folder(path):
             recordings.append(Recording(path, Path("stdin") if path == STDIN else Path(path.name)))
             continue
-        try:
-            below = sorted(found for found in _walk(path) if found.suffix.lower() in _MEDIA_SUFFIXES)
-        except OSError as error:
-            problems.append(AudioError(error.filename, f"cannot be read: {error.strerror}"))
-            continue
-        if not below:
+        unreadable: list[AudioError] = []
+        below = sorted(found for found in _walk(path, unreadable) if found.suffix.lower() in _MEDIA_SUFFIXES)
+        if not below and not unreadable:
             problems.append(AudioError(path, "has no recordings in it"))
+        problems += unreadable
         recordings += [Recording(found, found.relative_to(path)) for found in below]
     return problems, recordings
 
@@ -71,14 +71,16 @@ def plan(recordings: Sequence[Recording], formats: Sequence[Format], output: Pat
 
     Raises:
         UsageError: several formats on stdout, two recordings for one file, or an output over its own recording.
-        OutputError: a file exists and may not be replaced.
+        OutputError: a file exists and may not be replaced, or stands where a folder is needed.
     """
     if output is None:
         if len(formats) > 1:
             raise UsageError("several formats need files to go to: add --output FOLDER")
         return [Job(recording.path, ((formats[0], None),)) for recording in recordings]
-    if len(recordings) == len(formats) == 1 and not output.is_dir():
+    if len(recordings) == len(formats) == 1 and not _is_folder(output):
         jobs = [Job(recordings[0].path, ((formats[0], output),))]
+    elif _exists(output) and not _is_folder(output):
+        raise OutputError(output, "is a file; several recordings or formats need a folder")
     else:
         jobs = list(_in_folder(recordings, formats, output))
     files = [file for job in jobs for _, file in job.outputs if file is not None]
@@ -87,7 +89,7 @@ def plan(recordings: Sequence[Recording], formats: Sequence[Format], output: Pat
             raise UsageError(f"{file}: several recordings would be written there; transcribe them one folder at a time")
         if any(_same_file(file, job.recording) for job in jobs):
             raise UsageError(f"{file}: is one of the recordings")
-        if file.exists() and not force:
+        if _exists(file) and not force:
             raise OutputError(file, "exists already; use --force to replace it")
     return jobs
 
@@ -104,7 +106,10 @@ class OutputFile:
         self.part = path.with_name(path.name + ".part")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file: IO[str] = self.part.open("w", encoding="utf-8", newline="\n")
+            # Names of recordings need not be UTF-8; "\\udcff" for a byte is JSON too.
+            self._file: IO[str] = self.part.open("w", encoding="utf-8", errors="backslashreplace", newline="\n")
+        except (FileExistsError, NotADirectoryError) as error:
+            raise OutputError(path, f"cannot be written: {error.filename} is no folder") from error
         except OSError as error:
             raise OutputError(path, f"cannot be written: {error.strerror}") from error
 
@@ -136,13 +141,15 @@ class OutputFile:
             self._file.close()
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    def refuse(error: OSError) -> None:
-        raise error
+def _walk(folder: Path, unreadable: list[AudioError]) -> Iterator[Path]:
+    """Files below a folder; what is wrong with folders is added to the list."""
 
-    for parent, _, names in os.walk(folder, onerror=refuse):
-        for name in names:
-            yield Path(parent) / name
+    def note(error: OSError) -> None:
+        unreadable.append(AudioError(error.filename, f"cannot be read: {error.strerror}"))
+
+    for parent, folders, names in os.walk(folder, onerror=note):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(parent) / name for name in names if not name.startswith("."))
 
 
 def _in_folder(recordings: Sequence[Recording], formats: Sequence[Format], folder: Path) -> Iterator[Job]:
@@ -155,4 +162,19 @@ def _in_folder(recordings: Sequence[Recording], formats: Sequence[Format], folde
 
 
 def _same_file(a: Path, b: Path) -> bool:
-    return a.exists() and b.exists() and a.samefile(b)
+    return _exists(a) and _exists(b) and a.samefile(b)
+
+
+# Where there is no permission to ask, the attempt to read or to write tells it better, with the reason.
+
+
+def _is_folder(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return path.is_dir()
+    return False
+
+
+def _exists(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return path.exists()
+    return False

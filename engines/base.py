@@ -42,6 +42,10 @@ class Engine(Protocol):
         """The output of the encoder alone, (rows, dims): for measuring and comparing. Arguments as in `decode`."""
         ...
 
+    def lane(self) -> "Engine":
+        """Another engine over the same weights, for another thread; close it before this one."""
+        ...
+
     def close(self) -> None:
         """Free what the engine holds. Closing twice is fine."""
         ...

@@ -68,14 +68,15 @@ def read_state(path: Path) -> dict[str, Float32Array]:
         ModelFileError: the file is missing, is no checkpoint, or asks for code to be run.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            return _read_archive(path, archive)
+        archive = zipfile.ZipFile(path)
     except OSError as error:
         raise ModelFileError(path, f"cannot be read: {error.strerror or error}") from error
     except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error) as error:  # as zipfile raises them
         raise ModelFileError(
             path, "is not a PyTorch checkpoint (a zip archive, as torch.save writes since 1.6)"
         ) from error
+    with archive:
+        return _read_archive(path, archive)
 
 
 def _read_archive(path: Path, archive: zipfile.ZipFile) -> dict[str, Float32Array]:
@@ -130,11 +131,9 @@ def _array(path: Path, archive: zipfile.ZipFile, root: str, tensor: _Tensor) -> 
         info = archive.getinfo(f"{root}data/{key}")
     except KeyError as error:
         raise ModelFileError(path, f"storage {key!r} is missing") from error
-    if count * kind.item_bytes > info.file_size:
-        raise ModelFileError(path, f"a tensor reaches outside storage {key!r}")
     raw = _read_entry(path, archive, info, count * kind.item_bytes)
-    if len(raw) < count * kind.item_bytes:
-        raise ModelFileError(path, f"storage {key!r} is incomplete")
+    if len(raw) < count * kind.item_bytes:  # the entry's own idea of its size may be wrong
+        raise ModelFileError(path, f"a tensor reaches outside storage {key!r}")
     if kind.name == "bfloat16":  # the upper half of a float32
         values = (np.frombuffer(raw, "<u2", count).astype(np.uint32) << 16).view(np.float32)
     else:

@@ -4,8 +4,10 @@ The policy is all in `session.py`, the threads are in `worker.py`; here they mee
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import TypeAlias
+import importlib
+import importlib.util
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, TypeAlias
 
 from liveasr.engines.base import DecodeOptions
 from liveasr.errors import LiveasrError
@@ -36,6 +38,7 @@ class LiveStream:
         self._idle.set()
         self._ended = False
         self._heard_samples = 0
+        self._ended_at: dict[int, int] = {}  # segments without a final: milliseconds of audio when they ended
         self.last: Decoded | None = None
         """The latest answer, for those who watch delays."""
 
@@ -43,6 +46,11 @@ class LiveStream:
     def heard_ms(self) -> int:
         """How much audio was fed."""
         return self._heard_samples // SAMPLES_PER_MS
+
+    @property
+    def lag_ms(self) -> int:
+        """How much audio came in since the oldest segment ended that has no final yet; 0 if there is none."""
+        return self.heard_ms - min(self._ended_at.values()) if self._ended_at else 0
 
     async def feed(self, samples: Float32Array) -> None:
         """Take the next samples: (n,) float32 in [-1, 1], 16 kHz, mono. Waits while the engine is too far behind."""
@@ -58,6 +66,7 @@ class LiveStream:
     def cancel(self) -> None:
         """Drop what is not done; the outputs end."""
         self._pool.cancel(self._key)
+        self._idle.set()
         self._end()
 
     async def outputs(self) -> AsyncIterator[Output]:
@@ -78,6 +87,7 @@ class LiveStream:
                 continue
             if step.is_final:
                 self._idle.clear()
+                self._ended_at[step.segment_id] = self.heard_ms
             await self._pool.submit(self._key, step, self._options, self._deliver)
 
     def _deliver(self, answer: Decoded) -> None:
@@ -88,6 +98,8 @@ class LiveStream:
             self._idle.set()
             return
         for transcript in self._session.decoded(answer.request, answer.result, answer.took_ms):
+            if transcript.is_final:
+                del self._ended_at[transcript.segment_id]
             self._outputs.put_nowait(transcript)
         if not self._session.finals_pending:
             self._idle.set()
@@ -96,3 +108,13 @@ class LiveStream:
         if not self._ended:
             self._ended = True
             self._outputs.put_nowait(_END)
+
+
+def run_loop(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine to its end, on uvloop where that exists."""
+    if importlib.util.find_spec("uvloop") is None:
+        asyncio.run(work)
+        return
+    uvloop = importlib.import_module("uvloop")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(work)

@@ -4,6 +4,7 @@ Good files are written by the `gguf` package, an independent implementation; bad
 """
 
 import ctypes
+import errno
 import os
 import re
 import struct
@@ -348,6 +349,15 @@ def test_directory_is_named_with_the_reason(tmp_path: Path) -> None:
 def test_file_without_permission_is_named_with_the_reason(written: Path) -> None:
     written.chmod(0)
     with pytest.raises(ModelFileError, match=re.escape(f"{written}: cannot be read: Permission denied")):
+        GgufFile(written)
+
+
+def test_failing_disk_is_named_with_the_reason(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_path: Path, _mode: str) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(Path, "open", fail)
+    with pytest.raises(ModelFileError, match=re.escape(f"{written}: cannot be read: Input/output error")):
         GgufFile(written)
 
 

@@ -3,6 +3,7 @@
 Each command imports its work when it runs, so that `--help` is quick.
 """
 
+import io
 import logging
 import os
 import sys
@@ -30,6 +31,8 @@ def main() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("liveasr: %(message)s"))
     _log.addHandler(handler)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # file names need not be UTF-8, nor need the terminal
     try:
         sys.exit(_commands.main(standalone_mode=False))
     except click.ClickException as error:
@@ -38,8 +41,10 @@ def main() -> None:
     except LiveasrError as error:
         _log.error("%s", error)
         sys.exit(_EXIT_FAILED)
-    except BrokenPipeError:  # the reader of our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):  # which means that the reader of our output has seen enough
+            _log.error("%s", f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left has nowhere to go
         sys.exit(_EXIT_FAILED)
     except (KeyboardInterrupt, click.Abort):
         _log.error("interrupted")
@@ -130,18 +135,92 @@ def vad(**settings: Any) -> int:
 
 
 @_commands.command()
+@click.option("--device", metavar="NAME|NUMBER", help="Sound input, as `liveasr devices` lists them.")
+@click.option("--model", metavar="NAME|FILE.gguf", help="Speech model; by default the best one installed.")
+@click.option("--language", type=click.Choice(_LANGUAGES), default="auto", show_default=True, help="Spoken language.")
+@click.option("--itn", is_flag=True, help="Write numbers as digits, with punctuation, where the model can.")
+@click.option("--save", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), multiple=True,
+              help="Keep captions (.srt .vtt .json .txt .tsv) or sound (.wav); may be repeated.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace files that exist.")
+@click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="Caption a recording instead.")
+@click.option("--realtime", is_flag=True, help="Play --file at the speed of speech.")
+@click.option("--threads", type=click.IntRange(1, 64), help="For the model; by default one a core, at most four.")
+@click.option("--cmvn", metavar="FILE", type=click.Path(path_type=Path), help="am.mvn to use instead of the model's.")
+@click.option("--vad", type=click.Choice(["fsmn", "webrtc"]), default="fsmn", show_default=True,
+              help="Voice activity detector.")  # fmt: skip
+@_vad_options
+def live(**settings: Any) -> int:
+    """Caption what the microphone hears, as it is spoken.
+
+    Text that stands will not change any more; dim text still may. Ctrl-C finishes the last words.
+    """
+    from liveasr.commands import live as run
+
+    return run(**settings)
+
+
+@_commands.command()
+def devices() -> int:
+    """List the sound inputs of this computer."""
+    from liveasr.commands import devices as run
+
+    return run()
+
+
+class _BenchGroup(click.Group):
+    """A group whose first command needs no name: `bench FILE` is `bench files FILE`."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Put the name where it is missing."""
+        if args and args[0] not in self.commands:
+            args = ["files", *args]
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Options of the unnamed command are not the group's."""
+        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+            args = ["files", *args]
+        return super().parse_args(ctx, args)
+
+
+@_commands.group(cls=_BenchGroup)
+def bench() -> None:
+    """Measure how fast this computer is: `bench FILE...` transcribes, `bench live FILE...` captions.
+
+    Measure on an idle machine.
+    """
+
+
+@bench.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--model", metavar="NAME|FILE.gguf", help="Speech model; by default the best one installed.")
 @click.option("--threads", type=click.IntRange(1, 64), help="For the model; by default one a core, at most four.")
 @click.option("--runs", type=click.IntRange(1, 100), default=3, show_default=True, help="The best of so many counts.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def bench(**settings: Any) -> int:
-    """Measure how fast this computer transcribes: real-time factors of every stage, 1 being as fast as speech.
+def files(**settings: Any) -> int:
+    """Real-time factors of every stage, 1 being as fast as speech.
 
     fbank and vad count a second of the recording, encoder and head a second of speech in it, end_to_end everything from
-    opening the file to the last word. Measure on an idle machine.
+    opening the file to the last word.
     """
-    from liveasr.commands import bench as run
+    from liveasr.commands import bench_files as run
+
+    return run(**settings)
+
+
+@bench.command(name="live")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--model", metavar="NAME|FILE.gguf", help="Speech model; by default the best one installed.")
+@click.option("--threads", type=click.IntRange(1, 64), help="For the model; by default one a core, at most four.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def bench_live(**settings: Any) -> int:
+    """Delays of live captions, with the recordings played at the speed of speech.
+
+    first_partial: from the first word to the first text. commit: from the end of a word to when it stands.
+    final_after_speech: from the end of the last word to the final, which waits for the pause that ends a segment;
+    final_after_segment: from the end of that pause. loop_lag: how late the program's event loop runs.
+    """
+    from liveasr.commands import bench_live as run
 
     return run(**settings)
 

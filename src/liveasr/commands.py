@@ -13,6 +13,8 @@ import numpy as np
 from liveasr import store
 from liveasr.clients import batch, targets
 from liveasr.clients import bench as measuring
+from liveasr.clients import bench_live as live_measuring
+from liveasr.clients import live as captioning
 from liveasr.clients.file import segments
 from liveasr.clients.plot import Envelope, Span, draw
 from liveasr.clients.progress import ProgressBar
@@ -23,9 +25,13 @@ from liveasr.engines.base import DecodeOptions, Engine
 from liveasr.engines.convert import WeightType
 from liveasr.engines.convert import convert as write_gguf
 from liveasr.engines.registry import ARCHITECTURES, default_threads, open_engine
-from liveasr.errors import OutputError
+from liveasr.errors import LiveasrError, OutputError
+from liveasr.stream import capture
 from liveasr.stream.detect import DetectorKind, detectors
+from liveasr.stream.live import LiveStream, run_loop
 from liveasr.stream.recognize import Recognizer
+from liveasr.stream.session import LiveConfig, Session
+from liveasr.stream.worker import DecodePool
 from liveasr.types import SAMPLES_PER_MS, Float32Array, Language
 from liveasr.vad.config import VadConfig
 
@@ -94,7 +100,88 @@ def _observed(blocks: Iterator[Float32Array], see: Callable[[Float32Array], None
         yield block
 
 
-def bench(files: Sequence[Path], model: str | None, threads: int | None, runs: int, as_json: bool) -> int:
+def live(
+    device: str | None,
+    model: str | None,
+    language: Language,
+    itn: bool,
+    save: Sequence[Path],
+    force: bool,
+    file: Path | None,
+    realtime: bool,
+    threads: int | None,
+    cmvn: Path | None,
+    vad: DetectorKind,
+    **vad_settings: Any,
+) -> int:
+    """`liveasr live`."""
+    config = _vad_config(**vad_settings)
+    _notice_webrtc(vad)
+    found = None if file else capture.find_device(device)
+    engine, name = _open_engine(model, threads, cmvn)
+
+    async def caption() -> None:
+        pool = DecodePool([engine])
+        try:
+            session = Session(
+                detectors(vad, config)(), engine.front_end, LiveConfig(max_segment_ms=config.max_segment_ms)
+            )
+            stream = LiveStream(session, pool, DecodeOptions(language, itn))
+            keep = captioning.Keep(save, name, force=force)
+            if file:
+                with batch.open_audio(file) as audio:
+                    source = captioning.paced(audio.blocks(), realtime=realtime)
+                    await captioning.run(stream, source, None, captioning.view_for_stdout(), keep)
+            elif found:
+                with capture.Microphone(found) as microphone:
+                    view = captioning.view_for_stdout()
+                    await captioning.run(stream, microphone.blocks(), microphone, view, keep)
+        finally:
+            await pool.close()
+
+    run_loop(caption())
+    return 0
+
+
+def devices() -> int:
+    """`liveasr devices`."""
+    found = capture.input_devices()
+    if not found:
+        raise LiveasrError("this computer has no sound input")
+    for device in found:
+        mark = "*" if device.is_default else " "
+        sys.stdout.write(f"{mark} {device.index:3}  {device.rate_hz:6} Hz  {device.channels:2} ch  {device.name}\n")
+    return 0
+
+
+def bench_live(files: Sequence[Path], model: str | None, threads: int | None, as_json: bool) -> int:
+    """`liveasr bench live`."""
+    engine, name = _open_engine(model, threads, None)
+    figures = live_measuring.LiveFigures()
+
+    async def play() -> None:
+        pool = DecodePool([engine])
+        new_detector = detectors("fsmn", VadConfig())
+        try:
+            for file in files:
+                with batch.open_audio(file) as audio:
+                    stream = LiveStream(Session(new_detector(), engine.front_end, LiveConfig()), pool, DecodeOptions())
+                    await live_measuring.measure(stream, captioning.paced(audio.blocks(), realtime=True), figures)
+        finally:
+            await pool.close()
+
+    run_loop(play())
+    about = {"model": name, "threads": threads or default_threads(), "ggml": build(), **measuring.machine()}
+    summary = figures.summary()
+    if as_json:
+        sys.stdout.write(json.dumps({**about, **summary}, indent=1) + "\n")
+    else:
+        sys.stdout.write("\n".join(live_measuring.table(summary)) + "\n")
+        sys.stdout.write("".join(f"{key}: {value}\n" for key, value in about.items()))
+    return 0
+
+
+def bench_files(files: Sequence[Path], model: str | None, threads: int | None, runs: int, as_json: bool) -> int:
     """`liveasr bench`."""
     engine, name = _open_engine(model, threads, None)
     threads = threads or default_threads()

@@ -18,6 +18,7 @@ from liveasr.engines.registry import open_engine
 from liveasr.errors import ModelFileError, OutputError
 from liveasr.gguf_file import GgufFile
 from tests.engines.conftest import Converted
+from tests.helpers import open_files
 
 WEIGHT_TYPES: tuple[WeightType, ...] = ("f32", "f16", "q8_0")
 BPE_MODEL = "chn_jpn_yue_eng_ko_spectok.bpe.model"
@@ -265,6 +266,15 @@ def test_tensor_that_no_gguf_file_can_hold_is_named(
     assert not list(output.parent.iterdir())
 
 
+def test_query_rows_stay_f32_in_a_q8_0_file_of_any_width(
+    golden: Path, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_state(monkeypatch, lambda state: state.update({"embed.weight": np.zeros((16, 64), np.float32)}))
+    convert(golden / "sensevoice-tiny", output, "q8_0")
+    with GgufFile(output) as file:
+        assert file.tensor("embed.weight").type_name == "f32"
+
+
 def test_checkpoint_without_an_encoder_is_refused(golden: Path, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_state(monkeypatch, lambda state: state.clear())
     with pytest.raises(ModelFileError, match=r"model\.pt: has no tensors named encoder\. or ctc\. or embed\.weight"):
@@ -298,23 +308,23 @@ def test_output_that_is_a_folder_is_one_line_and_leaves_nothing(golden: Path, ou
 
 
 @pytest.mark.parametrize("step", ["write_header_to_file", "write_kv_data_to_file", "write_tensors_to_file"])
-@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()],
-                         ids=["full disk", "interrupt"])  # fmt: skip
+@pytest.mark.parametrize("cause", ["full disk", "interrupt"])
 def test_failure_on_the_way_leaves_the_old_file_and_nothing_else(
-    golden: Path, output: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: BaseException
+    golden: Path, output: Path, monkeypatch: pytest.MonkeyPatch, step: str, cause: str
 ) -> None:
     real = getattr(gguf.GGUFWriter, step)
 
     def fail(writer: gguf.GGUFWriter, *arguments: object) -> None:
         real(writer, *arguments)
-        raise error
+        raise OSError(errno.ENOSPC, "No space left on device") if cause == "full disk" else KeyboardInterrupt
 
     output.write_bytes(b"old")
     monkeypatch.setattr(gguf.GGUFWriter, step, fail)
-    expected = OutputError if isinstance(error, OSError) else KeyboardInterrupt
-    with pytest.raises(expected) as caught:
+    before = open_files()
+    with pytest.raises(OutputError if cause == "full disk" else KeyboardInterrupt) as caught:
         convert(golden / "sensevoice-tiny", output)
-    if isinstance(error, OSError):
+    assert open_files() == before
+    if cause == "full disk":
         assert str(caught.value) == f"{output}: cannot be written: No space left on device"
     assert list(output.parent.iterdir()) == [output]
     assert output.read_bytes() == b"old"

@@ -90,7 +90,6 @@ def near(found: NDArray[Any], expected: NDArray[Any], tolerances: dict[str, Any]
     assert found.dtype == np.float32
     assert found.shape == expected.shape
     largest = np.abs(expected).max()
-    print("ERR", name, np.abs(found - expected).max() / largest)
     assert np.abs(found - expected).max() / largest < tolerances["engines"][name]["value"]
 
 

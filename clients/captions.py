@@ -1,0 +1,122 @@
+"""Captions in a terminal: what was said stands, what is being said moves below it, and a line tells how things are.
+
+The state and its picture are pure; `CaptionScreen` puts them on a terminal, `CaptionLines` into a pipe.
+"""
+
+import math
+import sys
+from typing import Protocol
+
+import numpy as np
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from liveasr.clients.render import text_lines, timecode
+from liveasr.types import Float32Array, LiveTranscript, Transcript
+
+_METER_COLUMNS = 20
+_METER_FLOOR_DB = -60.0
+_REFRESH_HZ = 12
+
+
+class CaptionView(Protocol):
+    """Where captions go."""
+
+    def show(self, transcript: LiveTranscript) -> None:
+        """A new revision of a segment."""
+        ...
+
+    def status(self, heard_ms: int, level_db: float, lag_ms: int, lost: int) -> None:
+        """How things are: audio so far, its level now, how far the text is behind, and blocks of sound lost."""
+        ...
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        ...
+
+
+class CaptionLines:
+    """For pipes and files: a line for each segment, once it is final."""
+
+    def show(self, transcript: LiveTranscript) -> None:
+        """Print finals."""
+        if transcript.final is not None and transcript.final.text:
+            for line in text_lines(transcript.final, words=False):
+                sys.stdout.write(line + "\n")
+            sys.stdout.flush()
+
+    def status(self, heard_ms: int, level_db: float, lag_ms: int, lost: int) -> None:
+        """A pipe has no place for it."""
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+
+class CaptionScreen:
+    """For terminals: finals scroll up, the open segment and a status line stay at the bottom."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._open: dict[int, LiveTranscript] = {}  # segments without a final, in order
+        self._status = Text()
+        self._live = Live(console=console, refresh_per_second=_REFRESH_HZ, transient=True, get_renderable=self._picture)
+        self._live.start()
+
+    def show(self, transcript: LiveTranscript) -> None:
+        """Redraw the open segment, or print a final above it."""
+        if transcript.final is None:
+            self._open[transcript.segment_id] = transcript
+            return
+        self._open.pop(transcript.segment_id, None)
+        if transcript.final.text:
+            self._console.print(final_line(transcript.final))
+
+    def status(self, heard_ms: int, level_db: float, lag_ms: int, lost: int) -> None:
+        """Redraw the status line."""
+        self._status = status_line(heard_ms, level_db, lag_ms, lost)
+
+    def close(self) -> None:
+        """Leave the finals on the screen, and nothing else."""
+        self._live.stop()
+
+    def _picture(self) -> Group:
+        return Group(*(open_line(transcript) for transcript in self._open.values()), self._status)
+
+
+def final_line(transcript: Transcript) -> Text:
+    """A segment that is done."""
+    return Text.assemble((f"{timecode(transcript.start_ms)[:-4]}  ", "cyan"), transcript.text)
+
+
+def open_line(transcript: LiveTranscript) -> Text:
+    """A segment that is being said: committed text as it will stay, tentative text dim."""
+    return Text.assemble(
+        (f"{timecode(transcript.start_ms)[:-4]}  ", "cyan dim"),
+        transcript.committed,
+        (transcript.tentative, "dim italic"),
+    )
+
+
+def status_line(heard_ms: int, level_db: float, lag_ms: int, lost: int) -> Text:
+    """Time, level meter, lag; at most 80 columns."""
+    filled = round(_METER_COLUMNS * (1 - max(min(level_db, 0.0), _METER_FLOOR_DB) / _METER_FLOOR_DB))
+    colour = "red" if level_db > -1.0 else "green"
+    return Text.assemble(
+        (f"{timecode(heard_ms)[:-4]}  ", "dim"),
+        ("█" * filled, colour),
+        ("░" * (_METER_COLUMNS - filled), "dim"),
+        (f"  {lag_ms / 1000:.1f} s behind" if lag_ms >= 100 else "  up to date", "dim"),  # noqa: PLR2004
+        (f"  {lost} blocks of sound lost" if lost else "", "red"),
+        ("  Ctrl-C ends", "dim"),
+        no_wrap=True,
+        overflow="crop",
+    )
+
+
+def level_db(samples: Float32Array) -> float:
+    """Loudness of samples (n,) in decibels below full scale."""
+    if samples.size == 0:
+        return _METER_FLOOR_DB
+    power = float(np.mean(np.square(samples, dtype=np.float64)))
+    return max(_METER_FLOOR_DB, 10 * math.log10(power)) if power > 0 else _METER_FLOOR_DB
