@@ -26,9 +26,9 @@ def segments(
     samples = 0
     try:
         for block in blocks:
-            yield from segmenter.accept(block)
             samples += block.size
             heard(samples // SAMPLES_PER_MS)
+            yield from segmenter.accept(block)
     except AudioError:
         yield from segmenter.finish()
         raise

@@ -5,19 +5,32 @@ broadcasters ask. Cues break at clause marks and at pauses where they can. They 
 their segment, and so inside the audio.
 """
 
-from collections.abc import Iterator
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from rich.cells import cell_len
 
+from liveasr.stream.spelling import joined, spaced
 from liveasr.types import Transcript, Word
 
 MAX_COLUMNS = 42
 MAX_CUE_MS = 7_000
+_SHORTEST_MS = 800  # what is shown for less cannot be read, unless the segment has no room
 _LEAD_MS = 200  # show a cue this much before its first word: recognisers place words late
 _HOLD_MS = 400  # and leave it this much after its last, if the next one does not come sooner
+_MAX_SPOKEN_MS = MAX_CUE_MS - _LEAD_MS - _HOLD_MS
 _SENTENCE_MARKS = ".!?。！？…"  # noqa: RUF001 - full-width marks are what Chinese and Japanese write
 _CLAUSE_MARKS = ",;:，；：、"  # noqa: RUF001
+_OPENING, _CLOSING = "([{“‘«「『（【《〈", "\"')]}”’»」』）】》〉"  # noqa: RUF001
+# Scripts without spaces, to be broken anywhere: kana and Han. Korean writes spaces.
+_SPACELESS = "\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_WRITES_SPACES = re.compile(rf"[^\W{_SPACELESS}]")
+_WORDS = re.compile(
+    rf"[{re.escape(_OPENING)}]*(?:[{_SPACELESS}][^\w\s{re.escape(_OPENING)}]*|[^\s{_SPACELESS}{re.escape(_OPENING)}]+|$)"
+)
 _PAUSE_MS = 300
 # What it costs to end a cue somewhere; only their order matters.
 _CUE_COST, _SENTENCE_COST, _CLAUSE_COST, _PAUSE_COST, _ANYWHERE_COST, _SCRAP_COST = 10, 0, 3, 4, 12, 6
@@ -34,29 +47,23 @@ class Cue:
     """One or two."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A word as it stands in the text: with the space before it, if there is one."""
-
-    text: str
-    start_ms: int
-    end_ms: int
-
-
 def cues(transcript: Transcript) -> list[Cue]:
     """The cues of one segment; none if it has no text."""
-    pieces = list(_pieces(transcript))
+    layout = _Layout(list(_pieces(transcript)))
+    groups = layout.groups()
+    room_ms = transcript.end_ms - transcript.start_ms
+    shortest_ms = max(1, min(_SHORTEST_MS, room_ms // max(1, len(groups))))
     found: list[Cue] = []
     earliest_ms = transcript.start_ms
-    groups = _groups(pieces)
-    for index, group in enumerate(groups):
-        next_ms = groups[index + 1][0].start_ms if index + 1 < len(groups) else transcript.end_ms
-        start_ms = max(earliest_ms, group[0].start_ms - _LEAD_MS)
-        end_ms = min(max(group[-1].end_ms, min(group[-1].end_ms + _HOLD_MS, next_ms - _LEAD_MS)), transcript.end_ms)
-        end_ms = min(max(end_ms, start_ms + 1), start_ms + MAX_CUE_MS)
-        lines = _lines(group)
-        assert lines is not None, "a group is made of pieces that fit"
-        found.append(Cue(start_ms, end_ms, lines))
+    for index, (first, end) in enumerate(groups):
+        latest_ms = transcript.end_ms - shortest_ms * (len(groups) - 1 - index)  # the others need to be read too
+        start_ms = max(earliest_ms, min(layout.pieces[first].start_ms - _LEAD_MS, latest_ms - shortest_ms))
+        spoken_ms = layout.pieces[end - 1].end_ms
+        held_ms = spoken_ms + _HOLD_MS
+        if end < len(layout.pieces):
+            held_ms = max(spoken_ms, min(held_ms, layout.pieces[end].start_ms - _LEAD_MS))
+        end_ms = min(max(held_ms, start_ms + shortest_ms), latest_ms, start_ms + MAX_CUE_MS)
+        found.append(Cue(start_ms, end_ms, layout.lines(first, end)))
         earliest_ms = end_ms
     return found
 
@@ -66,97 +73,129 @@ def columns(text: str) -> int:
     return cell_len(text)
 
 
-def _pieces(transcript: Transcript) -> Iterator[_Piece]:
+class _Layout:
+    """Ways to put pieces on lines and lines into cues.
+
+    Args:
+        pieces: words as `spaced` gives them, none wider than a line.
+    """
+
+    def __init__(self, pieces: Sequence[Word]) -> None:
+        self.pieces = pieces
+        self._right = list(accumulate((columns(piece.text) for piece in pieces), initial=0))  # edges, on one long line
+
+    def groups(self) -> list[tuple[int, int]]:
+        """The pieces [first, end) of each cue: of all ways to break them that fit, the cheapest."""
+        best: list[tuple[int, int]] = [(0, 0)]  # for each number of pieces: least cost, where its last cue begins
+        for end in range(1, len(self.pieces) + 1):
+            options = []
+            for first in range(end - 1, -1, -1):
+                if first < end - 1 and not self._fits_cue(first, end):
+                    break
+                options.append((best[first][0] + self._cost(first, end), first))
+            best.append(min(options))
+        found = []
+        end = len(self.pieces)
+        while end:
+            first = best[end][1]
+            found.append((first, end))
+            end = first
+        return found[::-1]
+
+    def lines(self, first: int, end: int) -> tuple[str, ...]:
+        """The text of a cue on one or two lines. Two lines break at a mark or near the middle."""
+        if self._columns(first, end) <= MAX_COLUMNS:
+            return (self._text(first, end),)
+        options = []
+        for split in range(self._longest_line(first, end), first, -1):
+            upper, lower = self._columns(first, split), self._columns(split, end)
+            if lower > MAX_COLUMNS:
+                break
+            at_mark = _mark(self.pieces[split - 1].text) in (*_SENTENCE_MARKS, *_CLAUSE_MARKS)
+            options.append((abs(upper - lower) - (MAX_COLUMNS // 2 if at_mark else 0), split))
+        _, split = min(options)
+        return self._text(first, split), self._text(split, end)
+
+    def _fits_cue(self, first: int, end: int) -> bool:
+        if self.pieces[end - 1].end_ms - self.pieces[first].start_ms > _MAX_SPOKEN_MS:
+            return False
+        split = self._longest_line(first, end)
+        return split == end or self._columns(split, end) <= MAX_COLUMNS
+
+    def _cost(self, first: int, end: int) -> int:
+        """What a cue costs: itself, if it is a scrap, and where it ends."""
+        cost = _CUE_COST + (_SCRAP_COST if self._columns(first, end) < _SCRAP_COLUMNS else 0)
+        if end == len(self.pieces):
+            return cost
+        mark = _mark(self.pieces[end - 1].text)
+        if mark in _SENTENCE_MARKS:
+            return cost + _SENTENCE_COST
+        if mark in _CLAUSE_MARKS:
+            return cost + _CLAUSE_COST
+        if self.pieces[end].start_ms - self.pieces[end - 1].end_ms >= _PAUSE_MS:
+            return cost + _PAUSE_COST
+        return cost + _ANYWHERE_COST
+
+    def _longest_line(self, first: int, end: int) -> int:
+        """Behind the last piece that still fits a line that begins with the first one."""
+        edge = self._right[first] + self._space(first) + MAX_COLUMNS
+        return bisect_right(self._right, edge, first + 1, end + 1) - 1
+
+    def _columns(self, first: int, end: int) -> int:
+        return self._right[end] - self._right[first] - self._space(first)
+
+    def _space(self, index: int) -> int:
+        return int(self.pieces[index].text.startswith(" "))
+
+    def _text(self, first: int, end: int) -> str:
+        return joined(self.pieces[first:end]).strip()
+
+
+def _mark(text: str) -> str:
+    """The last character of a word, closing quotes and brackets aside."""
+    return (text.rstrip(_CLOSING) or text)[-1]
+
+
+def _pieces(transcript: Transcript) -> Iterator[Word]:
     """The words in the spelling of the text, none wider than a line, none longer than a cue may last."""
-    words = transcript.words or _spread(transcript)
-    at = 0
-    for word in words:
-        begin = transcript.text.find(word.text, at)
-        spaced = at > 0 and (begin > at if begin >= 0 else True)
-        at = begin + len(word.text) if begin >= 0 else at
+    words = [word for word in transcript.words if word.text] or _spread(transcript)
+    for word in _whole(spaced(transcript.text, words)):
         parts = list(_narrow(word.text))
-        length_ms = min(word.end_ms - word.start_ms, MAX_CUE_MS - _LEAD_MS - _HOLD_MS)
+        length_ms = min(word.end_ms - word.start_ms, _MAX_SPOKEN_MS)
         for index, part in enumerate(parts):
             start_ms = word.start_ms + length_ms * index // len(parts)
-            end_ms = word.start_ms + length_ms * (index + 1) // len(parts)
-            yield _Piece(" " + part if spaced and index == 0 else part, start_ms, end_ms)
+            yield Word(part, start_ms, word.start_ms + length_ms * (index + 1) // len(parts))
 
 
 def _spread(transcript: Transcript) -> list[Word]:
-    """Words of a transcript without word times, spread evenly over it."""
-    texts = transcript.text.split()
-    if len(texts) == 1 and columns(transcript.text) > len(transcript.text):  # a script without spaces
-        texts = list(transcript.text)
+    """Words of a transcript without word times, which share its time by their widths."""
+    texts = [text for text in _WORDS.findall(transcript.text) if text]
+    edges = list(accumulate((columns(text) for text in texts), initial=0))
     length_ms = transcript.end_ms - transcript.start_ms
-    bounds = [transcript.start_ms + length_ms * index // max(1, len(texts)) for index in range(len(texts) + 1)]
+    bounds = [transcript.start_ms + length_ms * edge // max(1, edges[-1]) for edge in edges]
     return [Word(text, bounds[index], bounds[index + 1]) for index, text in enumerate(texts)]
+
+
+def _whole(words: Iterable[Word]) -> Iterator[Word]:
+    """Words that belong together as one, where the script has spaces: Korean comes character by character."""
+    last: Word | None = None
+    for word in words:
+        if last is not None and _WRITES_SPACES.match(last.text[-1]) and _WRITES_SPACES.match(word.text[0]):
+            last = Word(last.text + word.text, last.start_ms, word.end_ms)
+            continue
+        if last is not None:
+            yield last
+        last = word
+    if last is not None:
+        yield last
 
 
 def _narrow(text: str) -> Iterator[str]:
     """A word in parts of at most one line."""
     part = ""
     for character in text:
-        if columns(part + character) > MAX_COLUMNS:
+        if columns((part + character).strip()) > MAX_COLUMNS:
             yield part
             part = ""
         part += character
     yield part
-
-
-def _groups(pieces: list[_Piece]) -> list[list[_Piece]]:
-    """The pieces of each cue: of all ways to break them that fit, the cheapest."""
-    best: list[tuple[int, int]] = [(0, 0)]  # for each number of pieces: least cost, where its last cue begins
-    for end in range(1, len(pieces) + 1):
-        options = []
-        for start in range(end - 1, -1, -1):
-            group = pieces[start:end]
-            too_long = group[-1].end_ms - group[0].start_ms > MAX_CUE_MS - _LEAD_MS - _HOLD_MS
-            if start < end - 1 and (too_long or _lines(group) is None):
-                break
-            options.append((best[start][0] + _cost(pieces, start, end), start))
-        best.append(min(options))
-    groups = []
-    end = len(pieces)
-    while end:
-        start = best[end][1]
-        groups.append(pieces[start:end])
-        end = start
-    return groups[::-1]
-
-
-def _cost(pieces: list[_Piece], start: int, end: int) -> int:
-    """What a cue of the pieces [start, end) costs: itself, where it ends, and if it is a scrap."""
-    cost = _CUE_COST
-    if columns(_join(pieces[start:end])) < _SCRAP_COLUMNS:
-        cost += _SCRAP_COST
-    if end == len(pieces):
-        return cost
-    last = pieces[end - 1].text[-1]
-    if last in _SENTENCE_MARKS:
-        return cost + _SENTENCE_COST
-    if last in _CLAUSE_MARKS:
-        return cost + _CLAUSE_COST
-    if pieces[end].start_ms - pieces[end - 1].end_ms >= _PAUSE_MS:
-        return cost + _PAUSE_COST
-    return cost + _ANYWHERE_COST
-
-
-def _lines(group: list[_Piece]) -> tuple[str, ...] | None:
-    """The text of a cue on one or two lines, or None if it needs more. Two lines break at a mark or near the middle."""
-    whole = _join(group)
-    if columns(whole) <= MAX_COLUMNS:
-        return (whole,)
-    options = []
-    for split in range(1, len(group)):
-        upper, lower = _join(group[:split]), _join(group[split:])
-        if max(columns(upper), columns(lower)) <= MAX_COLUMNS:
-            at_mark = upper[-1] in _SENTENCE_MARKS + _CLAUSE_MARKS
-            options.append((abs(columns(upper) - columns(lower)) - (MAX_COLUMNS // 2 if at_mark else 0), upper, lower))
-    if not options:
-        return None
-    _, upper, lower = min(options)
-    return upper, lower
-
-
-def _join(group: list[_Piece]) -> str:
-    return "".join(piece.text for piece in group).strip()

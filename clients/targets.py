@@ -109,7 +109,8 @@ class OutputFile:
             # Names of recordings need not be UTF-8; "\\udcff" for a byte is JSON too.
             self._file: IO[str] = self.part.open("w", encoding="utf-8", errors="backslashreplace", newline="\n")
         except (FileExistsError, NotADirectoryError) as error:
-            raise OutputError(path, f"cannot be written: {error.filename} is no folder") from error
+            file = next(parent for parent in path.parents if _exists(parent))
+            raise OutputError(path, f"cannot be written: {file} is no folder") from error
         except OSError as error:
             raise OutputError(path, f"cannot be written: {error.strerror}") from error
 

@@ -36,29 +36,31 @@ def tag_name(piece: str) -> str | None:
 def to_words(pieces: Iterable[TimedPiece]) -> tuple[Word, ...]:
     """Words with their times: split at spaces, and character by character in the scripts that write none.
 
-    The characters of one piece share its time evenly. Punctuation stays with what it follows. Byte pieces are joined to
+    The characters of one piece share its time evenly. Punctuation stays with what it touches. Byte pieces are joined to
     characters; bytes that are no UTF-8 become U+FFFD, as in SentencePiece.
     """
     words: list[Word] = []
-    joins = False  # whether the next character belongs to the last word
+    joins = False  # whether a letter or digit would belong to the last word
+    after_space = True
     for piece in _merge_bytes(pieces):
         length_ms = piece.end_ms - piece.start_ms
         visible = sum(not character.isspace() for character in piece.piece.replace(SPACE, " "))
         index = 0  # among the visible characters
         for character in piece.piece.replace(SPACE, " "):
             if character.isspace():
-                joins = False
+                joins, after_space = False, True
                 continue
             start_ms = piece.start_ms + length_ms * index // visible
             end_ms = piece.start_ms + length_ms * (index + 1) // visible
             index += 1
             alone = _CHARACTER_SCRIPTS.match(character) is not None
-            attaches = bool(words) and not character.isalnum() and not alone
-            if attaches or (joins and not alone):
+            is_mark = not character.isalnum() and not alone
+            if (is_mark and words and not after_space) or (joins and not alone):
                 words[-1] = Word(words[-1].text + character, words[-1].start_ms, end_ms)
             else:
                 words.append(Word(character, start_ms, end_ms))
                 joins = not alone
+            after_space = False
     return tuple(words)
 
 

@@ -149,11 +149,12 @@ class DecodePool:
                     taken = self._queue.take()
                 session, job = taken
                 self._running[session] = self._running.get(session, 0) + 1
-            begun = time.monotonic()
-            result = _decode(engine, job)
-            ended = time.monotonic()
-            answer = Decoded(job.request, result, (begun - job.queued_at) * 1000, (ended - begun) * 1000)
             try:
+                self._loop.call_soon_threadsafe(self._room.set)
+                begun = time.monotonic()
+                result = _decode(engine, job)
+                ended = time.monotonic()
+                answer = Decoded(job.request, result, (begun - job.queued_at) * 1000, (ended - begun) * 1000)
                 self._loop.call_soon_threadsafe(self._done, session, job, answer)
             except RuntimeError:  # the loop is closed: nobody is left to tell
                 return
@@ -169,7 +170,6 @@ class DecodePool:
                 self._cancelled.discard(session)
             else:
                 cancelled = session in self._cancelled
-        self._room.set()
         if not cancelled:
             job.deliver(answer)
 

@@ -47,6 +47,10 @@ class FakeEngine:
         self.options.append(options)
         return features
 
+    def lane(self) -> "FakeEngine":
+        """Another engine with the answers that are left."""
+        return FakeEngine(self._answers)
+
     def close(self) -> None:
         """Refuse further work."""
         self.closed = True

@@ -540,11 +540,8 @@ def test_a_name_that_is_no_utf_8_can_be_read_and_written_about(clean: Path, tmp_
     odd = tmp_path / os.fsdecode(b"talk\xff\xe4.wav")
     odd.write_bytes(clean.read_bytes())
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
-    result = ended(start(*DIGITS, "-f", "json", odd, env=environment))
-    assert result.code == 0
-    assert len(json.loads(result.out)["segments"]) == 3
-    result = ended(start(*DIGITS, odd, clean, env=environment))
-    assert (result.code, result.out.count(CLEAN_TEXT)) == (0, 2)
+    result = ended(start(*DIGITS, odd, tmp_path / "missing.wav", env=environment))
+    assert (result.code, result.out.count(CLEAN_TEXT)) == (1, 1)
     result = ended(start(*DIGITS, "-f", "json", "-f", "txt", "-o", tmp_path / "out", odd, env=environment))
     assert result.code == 0
     documents = [path for path in (tmp_path / "out").iterdir() if path.suffix == ".json"]
@@ -560,8 +557,9 @@ def test_a_terminal_gets_the_progress_on_stderr_and_stdout_stays_clean(clean: Pa
     try:
         while piece := os.read(controller, 4096):
             shown += piece
-    except OSError as error:  # how Linux tells that the other end has closed
-        assert error.errno == errno.EIO
+    except OSError as error:
+        if error.errno != errno.EIO:  # which is how Linux tells that the other end has closed
+            raise
     os.close(controller)
     with process.stdout:
         assert process.stdout.read().decode() == CLEAN_TEXT

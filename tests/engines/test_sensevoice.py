@@ -403,6 +403,11 @@ def test_bias_of_the_head_in_half_precision_is_refused(tiny: Converted, tmp_path
     assert "tensor ctc.ctc_lo.bias is f16; f32 was expected" in refusal(path)
 
 
+def test_epsilon_of_the_norms_is_that_of_sensevoices_own_class(engine: SenseVoice) -> None:
+    """No file names it, and speech hides it: 1e-12, as in the reference's other models, moves outputs by 2e-5."""
+    assert engine.model.encoder.eps == 1e-5
+
+
 def test_model_is_the_same_for_all_lanes(tiny: Converted) -> None:
     model: SenseVoiceModel = sensevoice.load(GgufFile(tiny()), None)
     lanes = [SenseVoice(model, 1) for _ in range(3)]

@@ -1,0 +1,117 @@
+"""A stream in motion, over real lanes."""
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from liveasr import store
+from liveasr.engines.base import DecodeOptions
+from liveasr.engines.registry import open_engine
+from liveasr.errors import EngineError
+from liveasr.stream.decode import AudioFile
+from liveasr.stream.detect import FsmnDetector
+from liveasr.stream.live import LiveStream, Output, run_loop
+from liveasr.stream.session import LiveConfig, Session
+from liveasr.stream.worker import DecodePool
+from liveasr.types import Float32Array, LiveTranscript, SpeechEnd, SpeechStart
+from liveasr.vad.config import VadConfig
+from liveasr.vad.weights import FsmnWeights
+from tests.chunking import pieces
+from tests.fakes import FakeEngine, said
+
+
+@pytest.fixture(scope="module")
+def samples() -> Float32Array:
+    with AudioFile(Path(__file__).parents[1] / "data" / "digits-clean.wav") as audio:
+        return np.concatenate(list(audio.blocks()))
+
+
+def new_session(fsmn: FsmnWeights) -> Session:
+    return Session(FsmnDetector(fsmn, VadConfig()), FakeEngine.front_end, LiveConfig())
+
+
+async def collect(stream: LiveStream) -> list[Output]:
+    return [output async for output in stream.outputs()]
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(work, 60)
+
+    run_loop(bounded())
+
+
+def test_everything_said_comes_out_in_order(samples: Float32Array, fsmn: FsmnWeights) -> None:
+    async def work() -> None:
+        engine = open_engine(store.find("digits"), threads=1)
+        pool = DecodePool([engine, engine.lane()])
+        stream = LiveStream(new_session(fsmn), pool, DecodeOptions())
+        outputs = asyncio.create_task(collect(stream))
+        for block in pieces(samples, 320):
+            await stream.feed(block)
+        await stream.finish()
+        found = await outputs
+        finals = [each.final.text for each in found if isinstance(each, LiveTranscript) and each.final]
+        assert finals == ["three one four", "one five nine two", "six five"]
+        edges = [type(each) for each in found if isinstance(each, SpeechStart | SpeechEnd)]
+        assert edges == [SpeechStart, SpeechEnd] * 3
+        assert stream.heard_ms == len(samples) // 16
+        assert stream.lag_ms == 0
+        await pool.close()
+
+    run(work())
+
+
+def test_an_engine_that_fails_ends_the_stream_with_its_error(samples: Float32Array, fsmn: FsmnWeights) -> None:
+    async def work() -> None:
+        pool = DecodePool([FakeEngine([EngineError("not enough memory for this segment")])])
+        stream = LiveStream(new_session(fsmn), pool, DecodeOptions())
+        outputs = asyncio.create_task(collect(stream))
+        for block in pieces(samples, 3200):
+            await stream.feed(block)
+        await stream.finish()
+        with pytest.raises(EngineError, match="not enough memory"):
+            await outputs
+        await pool.close()
+
+    run(work())
+
+
+def test_a_cancelled_stream_ends_at_once_and_another_goes_on(samples: Float32Array, fsmn: FsmnWeights) -> None:
+    async def work() -> None:
+        pool = DecodePool([FakeEngine([said("a b c")])])
+        gone = LiveStream(new_session(fsmn), pool, DecodeOptions())
+        stays = LiveStream(new_session(fsmn), pool, DecodeOptions())
+        watching = [asyncio.create_task(collect(stream)) for stream in (gone, stays)]
+        for block in pieces(samples[: len(samples) // 2], 320):
+            await gone.feed(block)
+            await stays.feed(block)
+        gone.cancel()
+        await watching[0]
+        for block in pieces(samples[len(samples) // 2 :], 320):
+            await stays.feed(block)
+        await stays.finish()
+        finals = [each for each in await watching[1] if isinstance(each, LiveTranscript) and each.final]
+        assert len(finals) == 3
+        await pool.close()
+
+    run(work())
+
+
+def test_silence_and_no_audio_give_nothing(fsmn: FsmnWeights) -> None:
+    async def work() -> None:
+        pool = DecodePool([FakeEngine([said("never")])])
+        for audio in (np.zeros(0, np.float32), np.zeros(5 * 16_000, np.float32)):
+            stream = LiveStream(new_session(fsmn), pool, DecodeOptions())
+            outputs = asyncio.create_task(collect(stream))
+            await stream.feed(audio)
+            await stream.finish()
+            assert await outputs == []
+        assert pool.decoded == 0
+        await pool.close()
+
+    run(work())
