@@ -1,7 +1,7 @@
 """SentencePiece pieces to text and words, and the tags that SenseVoice writes among them."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from liveasr.types import Word
@@ -61,7 +61,21 @@ def to_words(pieces: Iterable[TimedPiece]) -> tuple[Word, ...]:
                 words.append(Word(character, start_ms, end_ms))
                 joins = not alone
             after_space = False
-    return tuple(words)
+    return tuple(_attached(words))
+
+
+def _attached(words: Iterable[Word]) -> Iterator[Word]:
+    """Words, with marks that stand alone joined to the word before."""
+    last: Word | None = None
+    for word in words:
+        if last is not None and not any(character.isalnum() for character in word.text):
+            last = Word(last.text + word.text, last.start_ms, word.end_ms)
+            continue
+        if last is not None:
+            yield last
+        last = word
+    if last is not None:
+        yield last
 
 
 def to_text(pieces: Iterable[TimedPiece]) -> str:
