@@ -9,7 +9,7 @@ from liveasr.clients.file import transcribe
 from liveasr.clients.progress import ProgressBar
 from liveasr.clients.targets import STDIN, Job, OutputFile
 from liveasr.clients.writers import Writer, writer_for
-from liveasr.errors import LiveasrError, OutputError
+from liveasr.errors import AudioError, LiveasrError, OutputError
 from liveasr.stream.decode import AudioFile
 from liveasr.stream.detect import Detector
 from liveasr.stream.recognize import Recognizer
@@ -122,7 +122,11 @@ def _run_one(job: Job, recognizer: Recognizer, detector: Detector, outputs: Outp
 
 def open_audio(recording: Path) -> AudioFile:
     """A recording, or what comes in on stdin."""
-    return AudioFile(sys.stdin.buffer if recording == STDIN else recording)
+    if recording != STDIN:
+        return AudioFile(recording)
+    if sys.stdin is None:
+        raise AudioError("stdin", "is closed")
+    return AudioFile(sys.stdin.buffer)
 
 
 def _print(text: str) -> None:

@@ -106,7 +106,7 @@ class OutputFile:
         self.part = path.with_name(path.name + ".part")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # Names of recordings need not be UTF-8; "\\udcff" for a byte is JSON too.
+            # Names of recordings need not be UTF-8; what stands for such a byte is JSON too.
             self._file: IO[str] = self.part.open("w", encoding="utf-8", errors="backslashreplace", newline="\n")
         except (FileExistsError, NotADirectoryError) as error:
             file = next(parent for parent in path.parents if _exists(parent))

@@ -28,6 +28,8 @@ class Engine(Protocol):
     """Frames of one segment in, one hypothesis out."""
 
     front_end: FrontEnd
+    threads: int
+    """That one decode uses."""
 
     def decode(self, features: Float32Array, options: DecodeOptions) -> Hypothesis:
         """Recognise one segment.

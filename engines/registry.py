@@ -9,9 +9,16 @@ from liveasr.engines.base import Engine
 from liveasr.errors import ModelFileError
 from liveasr.gguf_file import GgufFile
 
+_SMALL_MODEL_BYTES = 32 << 20
 
-def default_threads() -> int:
-    """As many threads as this process may use cores, at most four: segments are too short to feed more."""
+
+def default_threads(model_bytes: int) -> int:
+    """As many threads as this process may use cores, at most four: segments are too short to feed more.
+
+    A small model gets one: its threads would mostly wait for each other.
+    """
+    if model_bytes < _SMALL_MODEL_BYTES:
+        return 1
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(4, available)
 
@@ -21,7 +28,7 @@ def open_engine(path: Path, threads: int | None = None, cmvn_path: Path | None =
 
     Args:
         path: a GGUF file.
-        threads: for one decode; by default `default_threads()`.
+        threads: for one decode; by default what `default_threads` says.
         cmvn_path: an `am.mvn` to use instead of what the file holds.
 
     Raises:
@@ -32,7 +39,7 @@ def open_engine(path: Path, threads: int | None = None, cmvn_path: Path | None =
         opener = _OPENERS.get(file.architecture)
         if opener is None:
             raise ModelFileError(path, f"is a {file.architecture} model; liveasr runs {', '.join(ARCHITECTURES)}")
-        return opener(file, threads or default_threads(), cmvn_path)
+        return opener(file, threads or default_threads(len(file)), cmvn_path)
     except BaseException:
         file.close()
         raise

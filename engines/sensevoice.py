@@ -103,7 +103,7 @@ class SenseVoice:
     def __init__(self, model: SenseVoiceModel, threads: int, *, owns_model: bool = False) -> None:
         self.model = model
         self._owns_model = owns_model
-        self._threads = threads
+        self.threads = threads
         self._context = ComputeContext(model.weights, threads)
 
     def decode(self, features: Float32Array, options: DecodeOptions) -> Hypothesis:
@@ -151,7 +151,7 @@ class SenseVoice:
 
     def lane(self) -> "SenseVoice":
         """Another lane over the same model."""
-        return SenseVoice(self.model, self._threads)
+        return SenseVoice(self.model, self.threads)
 
     def close(self) -> None:
         """Free this lane, and the model if it is this lane's own."""

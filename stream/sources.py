@@ -1,35 +1,21 @@
 """What is inside a file: mono blocks at the file's own rate.
 
 FFmpeg's libraries read nearly everything, libsndfile the rest.
-
-Damage does not end a recording: what can be read before and after it is read, the time that was lost is filled with
-silence, and the fault is told at the end. So times stay right, and nothing is lost that could be had. The sound of a
-video counts from where its picture begins, if that is earlier.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 import av
-import numpy as np
 import soundfile
-from av.stream import Disposition
 
 from liveasr.errors import AudioError
+from liveasr.stream import heads
+from liveasr.stream.ffmpeg import FfmpegSource, Pipe
 from liveasr.types import Float32Array
 
-_BLOCK_SAMPLES = 16_000  # of a libsndfile read, and of silence; FFmpeg sets its own
-_INTEGER_SCALES = {"u1": 128.0, "i2": 32_768.0, "i4": 2_147_483_648.0}
-_GAP_S = 0.04  # smaller differences between a file's clock and its samples are rounding
-_LONGEST_GAP_S = 3600.0  # in a stream of unknown length: more is a clock gone wrong
-_CUT_OFF_S = 1.0  # a header may be wrong by less than this, or by
-_CUT_OFF_SHARE = 0.02  # this share of the length
-_CUT_OFF_RIFF_S = 0.1  # RIFF counts bytes; some writers count eight too many
-_EXACT_DURATIONS = ("flac", "matroska", "mov", "wav")  # containers that say how long they are, instead of guessing
-_WITHOUT_CLOCK = ("ac3", "dts", "eac3", "mp3")  # bare frames: FFmpeg counts those that it finds
-_RIFF_UNKNOWN = (range(0x7FFF_0000, 0x8000_0100), range(0xFFFF_0000, 1 << 32))  # from those who write to a pipe
+_BLOCK_SAMPLES = 16_000  # of a libsndfile read
 
 
 class Source(Protocol):
@@ -54,180 +40,37 @@ def open_source(source: Path | BinaryIO, name: str) -> Source:
         AudioError: there is no such file, it holds no audio, or nothing here can decode it.
     """
     if isinstance(source, Path):
-        _check_file(source, name)
-    elif hasattr(source, "peek") and not source.peek(1):
-        raise AudioError(name, "is empty")
+        heads.check_file(source, name)
+        return _open_file(source, name)
+    pipe = Pipe(source, name)
     try:
-        return FfmpegSource(source, name)
-    except av.InvalidDataError as error:
-        if isinstance(source, Path):
-            if _read(source, 4, 4) == b"ftyp":
+        return FfmpegSource(pipe, name)
+    except (av.FFmpegError, ValueError) as error:
+        pipe.check()
+        if pipe.is_empty:
+            raise AudioError(name, "is empty") from error
+        raise _cannot_be_decoded(name, error) from error
+
+
+def _open_file(path: Path, name: str) -> Source:
+    try:
+        return FfmpegSource(path, name)
+    except (av.FFmpegError, ValueError) as error:
+        if isinstance(error, av.InvalidDataError):
+            if heads.begins_as_mp4(path):
                 raise AudioError(name, "is cut off: its index, which stands at the end, is missing") from error
             try:
-                return SoundFileSource(source, name)
+                return SoundFileSource(path, name)
             except (soundfile.SoundFileError, OSError, TypeError):
                 pass  # libsndfile's reason would be about a format that it took the file for
-        raise AudioError(name, "is not a recording that can be decoded") from error
-    except (av.FFmpegError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise AudioError(name, f"is not a recording that can be decoded ({reason})") from error
+        raise _cannot_be_decoded(name, error) from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Fault:
-    """A place that cannot be decoded."""
-
-    size: int
-    """Bytes, as far as is known."""
-
-
-class FfmpegSource:
-    """Anything that PyAV opens: recordings, and the first sound track of videos."""
-
-    def __init__(self, source: Path | BinaryIO, name: str) -> None:
-        self._name = name
-        self._path = source if isinstance(source, Path) else None
-        # Absolute, because FFmpeg takes "10:30.wav" for something to be fetched by a protocol named 10.
-        place = str(source.absolute()) if isinstance(source, Path) else source
-        self._container: Any = av.open(place, mode="r")
-        if not self._container.streams.audio:
-            self._container.close()
-            raise AudioError(name, "holds no audio")
-        self._format: str = self._container.format.name
-        self._audio: Any = self._container.streams.audio[0]
-        pictures = [s for s in self._container.streams.video if not s.disposition & Disposition.attached_pic]
-        self._picture_starts_s = [_seconds(s, s.start_time) for s in pictures if s.start_time is not None]
-        start_s = min([_seconds(self._audio, self._audio.start_time or 0), *self._picture_starts_s])
-        end_s = self._announced_end_s()
-        self.duration_ms = None if end_s is None else max(0, round((end_s - start_s) * 1000))
-        # While it is read:
-        self._start_s: float | None = None  # of the first block, on the file's clock
-        self._given_s = 0.0
-        self._others_end_s = 0.0  # of what was read of other streams, on the file's clock
-        self._decoded_bytes = 0
-        self._faults = 0
-
-    def mono(self) -> Iterator[tuple[Float32Array, int]]:
-        """Blocks in order; gaps in the file's own clock are silence."""
-        rate_hz = 0
-        for found in self._frames():
-            if not isinstance(found, _Fault):
-                rate_hz = found.sample_rate
-            lost_s = self._lost_s(found)
-            self._given_s += lost_s
-            lost = round(lost_s * rate_hz)
-            for start in range(0, lost, _BLOCK_SAMPLES):
-                yield np.zeros(min(_BLOCK_SAMPLES, lost - start), np.float32), rate_hz
-            if not isinstance(found, _Fault):
-                self._given_s += found.samples / rate_hz
-                yield self._mean_of_channels(found), rate_hz
-        self._report()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._container.close()
-
-    def _frames(self) -> Iterator[Any]:
-        """Decoded frames with samples in them, and a _Fault for each packet that could not be decoded."""
-        # Matroska tells the length of its longest stream only; it is whole if any stream could be read so far.
-        whole = self._format.startswith("matroska") and self._picture_starts_s
-        packets = self._container.demux() if whole else self._container.demux(self._audio)
-        while True:
-            try:
-                packet = next(packets, None)
-            except av.FFmpegError:
-                yield _Fault(0)
-                return
-            if packet is None:
-                return
-            if packet.stream_index != self._audio.index:
-                if packet.pts is not None:
-                    end_s = _seconds(packet, packet.pts + (packet.duration or 0))
-                    self._others_end_s = max(self._others_end_s, end_s)
-                continue
-            try:
-                yield from (frame for frame in packet.decode() if frame.samples)
-                self._decoded_bytes += packet.size
-            except av.FFmpegError:
-                yield _Fault(packet.size)
-
-    def _lost_s(self, found: Any) -> float:
-        """How much time is missing before a frame, or in a place that cannot be decoded."""
-        without_clock = self._format in _WITHOUT_CLOCK
-        if isinstance(found, _Fault):
-            self._faults += 1
-            return self._given_s * found.size / self._decoded_bytes if without_clock and self._decoded_bytes else 0.0
-        if found.pts is None or (without_clock and self._start_s is not None):
-            return 0.0
-        at_s = _seconds(found, found.pts)
-        shortest_s = _GAP_S
-        if self._start_s is None:
-            shortest_s, self._start_s = 0.0, min([at_s, *self._picture_starts_s])
-        gap_s = at_s - self._start_s - self._given_s
-        longest_s = _LONGEST_GAP_S if self.duration_ms is None else self.duration_ms / 1000
-        if not shortest_s < gap_s <= longest_s:
-            return 0.0
-        self._faults += self._format == "flac"  # which has no gaps of its own
-        return gap_s
-
-    def _report(self) -> None:
-        """Raise AudioError if the recording was not whole."""
-        if not self._given_s and self._path is None and self._format.startswith("mov"):
-            raise AudioError(self._name, "cannot be read from a pipe, as its index stands at the end; name the file")
-        whole_s = self._length_if_cut_off_s()
-        if whole_s is not None:
-            raise AudioError(
-                self._name, f"is cut off: it holds {self._given_s:.1f} s of the {whole_s:.1f} s that it announces"
-            )
-        if self._faults:
-            places = "one place" if self._faults == 1 else f"{self._faults} places"
-            raise AudioError(self._name, f"is damaged in {places}; the rest of it was read")
-
-    def _length_if_cut_off_s(self) -> float | None:
-        """The announced length, if clearly less than that is there."""
-        missing_bytes = 0 if self._path is None else _missing_riff_bytes(self._path)
-        if missing_bytes:  # of which FFmpeg says nothing: it corrects the header
-            missing_s = missing_bytes * 8 / (self._audio.bit_rate or 1)
-            return self._given_s + missing_s if missing_s > _CUT_OFF_RIFF_S else None
-        exact = self._format.startswith(_EXACT_DURATIONS) or (self._format == "mp3" and self._has_length_tag())
-        end_s = self._announced_end_s() if exact else None
-        if end_s is None:
-            return None
-        start_s = self._start_s or 0.0
-        missing_s = end_s - max(start_s + self._given_s, self._others_end_s)
-        return end_s - start_s if missing_s > max(_CUT_OFF_S, _CUT_OFF_SHARE * (end_s - start_s)) else None
-
-    def _announced_end_s(self) -> float | None:
-        """Where on the file's clock the sound ends, as the header tells; in Matroska, the longest of all streams."""
-        if self._audio.duration is not None:
-            return _seconds(self._audio, (self._audio.start_time or 0) + self._audio.duration)
-        if self._container.duration is not None:
-            return float(((self._container.start_time or 0) + self._container.duration) / av.time_base)
-        return None
-
-    def _has_length_tag(self) -> bool:
-        """Whether an MP3 file tells its length, which FFmpeg otherwise guesses from its size."""
-        if self._path is None:
-            return False
-        head = _read(self._path, 0, 10)
-        tag_bytes = 10 + sum(byte << 7 * (3 - index) for index, byte in enumerate(head[6:]))
-        first_frames = _read(self._path, tag_bytes if head[:3] == b"ID3" else 0, 4096)
-        return b"Xing" in first_frames or b"Info" in first_frames
-
-    def _mean_of_channels(self, frame: Any) -> Float32Array:
-        """(n,) of an av.AudioFrame in any sample format that numpy shares with FFmpeg."""
-        try:
-            data = frame.to_ndarray()  # (channels, n), or (1, n * channels) where samples are interleaved
-        except ValueError as error:
-            raise AudioError(self._name, f"has samples that cannot be read ({frame.format.name})") from error
-        if not frame.format.is_planar:
-            data = data.reshape(-1, frame.layout.nb_channels).T
-        kind = data.dtype.str[1:]
-        samples = data.astype(np.float32 if kind != "i4" else np.float64)
-        if kind in _INTEGER_SCALES:
-            samples = (samples - (128.0 if kind == "u1" else 0.0)) / _INTEGER_SCALES[kind]
-        mean: Float32Array = samples.mean(axis=0).astype(np.float32)
-        return mean
+def _cannot_be_decoded(name: str, error: av.FFmpegError | ValueError) -> AudioError:
+    reason = "is not a recording that can be decoded"
+    if isinstance(error, av.InvalidDataError):  # which says no more than that
+        return AudioError(name, reason)
+    return AudioError(name, f"{reason} ({getattr(error, 'strerror', None) or error})")
 
 
 class SoundFileSource:
@@ -252,38 +95,3 @@ class SoundFileSource:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def _check_file(path: Path, name: str) -> None:
-    """Name the most common mistakes better than a decoder does."""
-    try:
-        if path.is_dir():
-            raise AudioError(name, "is a folder; name the recordings in it")
-        with path.open("rb") as file:
-            if path.is_file() and not file.read(1):
-                raise AudioError(name, "is empty")
-    except FileNotFoundError as error:
-        raise AudioError(name, "no such file") from error
-    except OSError as error:
-        raise AudioError(name, f"cannot be read: {error.strerror}") from error
-
-
-def _missing_riff_bytes(path: Path) -> int:
-    """How many bytes a WAV file lacks of what its header announces."""
-    head = _read(path, 0, 12)
-    announced = int.from_bytes(head[4:8], "little")
-    if head[:4] != b"RIFF" or head[8:] != b"WAVE" or announced == 0 or any(announced in r for r in _RIFF_UNKNOWN):
-        return 0
-    return max(0, announced + 8 - path.stat().st_size)
-
-
-def _seconds(thing: Any, ticks: int) -> float:
-    """A time in the ticks of a stream, packet or frame."""
-    return float(ticks * thing.time_base)
-
-
-def _read(path: Path, start: int, size: int) -> bytes:
-    """Some bytes of a file."""
-    with path.open("rb") as file:
-        file.seek(start)
-        return file.read(size)

@@ -23,6 +23,7 @@ class FakeEngine:
     """
 
     front_end = FrontEnd(mel_bins=80, lfr_m=7, lfr_n=6)
+    threads = 1
 
     def __init__(self, answers: Iterable[Hypothesis | LiveasrError]) -> None:
         self._answers = list(answers)

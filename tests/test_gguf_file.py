@@ -7,7 +7,9 @@ import ctypes
 import errno
 import os
 import re
+import shutil
 import struct
+import tempfile
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -30,6 +32,8 @@ BYTES_OF_MEMORY_A_BYTE = 32
 """Of a file with nothing but the smallest strings: each is 9 bytes there, and an object and a place in a list here."""
 FUZZ_SECONDS = 1.0
 FUZZ_SPARE_BYTES = 64 << 20
+
+_NOBODY = 65_534
 
 
 # Parts of a file, byte by byte.
@@ -345,11 +349,19 @@ def test_directory_is_named_with_the_reason(tmp_path: Path) -> None:
         GgufFile(tmp_path)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_file_without_permission_is_named_with_the_reason(written: Path) -> None:
-    written.chmod(0)
-    with pytest.raises(ModelFileError, match=re.escape(f"{written}: cannot be read: Permission denied")):
-        GgufFile(written)
+    with tempfile.TemporaryDirectory() as folder:  # unlike pytest's, one that others may enter
+        Path(folder).chmod(0o755)
+        secret = Path(shutil.copy(written, folder))
+        secret.chmod(0)
+        user = os.geteuid()
+        if user == 0:
+            os.seteuid(_NOBODY)  # root may read everything
+        try:
+            with pytest.raises(ModelFileError, match=re.escape(f"{secret}: cannot be read: Permission denied")):
+                GgufFile(secret)
+        finally:
+            os.seteuid(user)
 
 
 def test_failing_disk_is_named_with_the_reason(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:

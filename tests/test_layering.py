@@ -59,7 +59,7 @@ ONLY_IN = {
     "starlette": SOCKETS,
     "uvicorn": SOCKETS,
     "websockets": SOCKETS,
-    "asyncio": (*SOCKETS, "liveasr.stream.worker"),
+    "asyncio": (*SOCKETS, "liveasr.stream.worker", "liveasr.stream.live", "liveasr.stream.capture"),
 }
 
 

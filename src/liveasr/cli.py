@@ -41,9 +41,8 @@ def main() -> None:
     except LiveasrError as error:
         _log.error("%s", error)
         sys.exit(_EXIT_FAILED)
-    except OSError as error:
-        if not isinstance(error, BrokenPipeError):  # which means that the reader of our output has seen enough
-            _log.error("%s", f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
+    except OSError as error:  # of a full disk; where the reader of our output has seen enough, click ends us quietly
+        _log.error("%s", f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left has nowhere to go
         sys.exit(_EXIT_FAILED)
     except (KeyboardInterrupt, click.Abort):

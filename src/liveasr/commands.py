@@ -24,8 +24,8 @@ from liveasr.engines._library import build
 from liveasr.engines.base import DecodeOptions, Engine
 from liveasr.engines.convert import WeightType
 from liveasr.engines.convert import convert as write_gguf
-from liveasr.engines.registry import ARCHITECTURES, default_threads, open_engine
-from liveasr.errors import LiveasrError, OutputError
+from liveasr.engines.registry import ARCHITECTURES, open_engine
+from liveasr.errors import AudioError, LiveasrError, OutputError
 from liveasr.stream import capture
 from liveasr.stream.detect import DetectorKind, detectors
 from liveasr.stream.live import LiveStream, run_loop
@@ -78,11 +78,15 @@ def vad(file: Path, format_: Literal["json", "txt"], plot: Path | None, vad: Det
     keep = plot is not None
     detector = detectors(vad, _vad_config(**vad_settings), scores.append if keep else lambda _silence: None)()
     spans = []
+    problem: AudioError | None = None
     with batch.open_audio(file) as audio, ProgressBar() as progress:
         blocks = _observed(audio.blocks(), envelope.accept) if keep else audio.blocks()
-        for segment in segments(blocks, detector, progress.begin(file, audio.duration_ms)):
-            start_ms, end_ms = segment.start_sample // SAMPLES_PER_MS, segment.end_sample // SAMPLES_PER_MS
-            spans.append(Span(start_ms, end_ms, segment.forced_cut))
+        try:
+            for segment in segments(blocks, detector, progress.begin(file, audio.duration_ms)):
+                start_ms, end_ms = segment.start_sample // SAMPLES_PER_MS, segment.end_sample // SAMPLES_PER_MS
+                spans.append(Span(start_ms, end_ms, segment.forced_cut))
+        except AudioError as error:  # what was found before the damage is still worth having
+            problem = error
     if format_ == "json":
         sys.stdout.write(json.dumps([asdict(span) for span in spans]) + "\n")
     else:
@@ -91,6 +95,8 @@ def vad(file: Path, format_: Literal["json", "txt"], plot: Path | None, vad: Det
             sys.stdout.write(f"{timecode(span.start_ms)} --> {timecode(span.end_ms)}{mark}\n")
     if plot is not None:
         draw(plot, file.name, envelope.columns(), np.concatenate(scores), spans)
+    if problem is not None:
+        raise problem
     return 0
 
 
@@ -171,7 +177,7 @@ def bench_live(files: Sequence[Path], model: str | None, threads: int | None, as
             await pool.close()
 
     run_loop(play())
-    about = {"model": name, "threads": threads or default_threads(), "ggml": build(), **measuring.machine()}
+    about = {"model": name, "threads": engine.threads, "ggml": build(), **measuring.machine()}
     summary = figures.summary()
     if as_json:
         sys.stdout.write(json.dumps({**about, **summary}, indent=1) + "\n")
@@ -184,7 +190,6 @@ def bench_live(files: Sequence[Path], model: str | None, threads: int | None, as
 def bench_files(files: Sequence[Path], model: str | None, threads: int | None, runs: int, as_json: bool) -> int:
     """`liveasr bench`."""
     engine, name = _open_engine(model, threads, None)
-    threads = threads or default_threads()
     measurements = []
     try:
         new_detector = detectors("fsmn", VadConfig())
@@ -195,7 +200,7 @@ def bench_files(files: Sequence[Path], model: str | None, threads: int | None, r
                 sys.stdout.write("\n".join(lines if len(measurements) == 1 else lines[-1:]) + "\n")
     finally:
         engine.close()
-    about = {"model": name, "threads": threads, "ggml": build(), **measuring.machine()}
+    about = {"model": name, "threads": engine.threads, "ggml": build(), **measuring.machine()}
     peak_mb = round(measuring.peak_memory_mb(), 1)
     if as_json:
         rows = [{**asdict(item), "real_time_factors": item.real_time_factors} for item in measurements]

@@ -544,11 +544,11 @@ def test_missing_cmvn_file_is_refused_and_nothing_leaks(tiny: Converted, tmp_pat
 
 
 def test_threads_default_to_the_cores_and_at_most_four(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert 1 <= default_threads() <= 4
+    assert 1 <= default_threads(1 << 30) <= 4
     monkeypatch.setattr("os.sched_getaffinity", lambda _pid: set(range(64)), raising=False)
-    assert default_threads() == 4
+    assert default_threads(1 << 30) == 4
     monkeypatch.setattr("os.sched_getaffinity", lambda _pid: {5}, raising=False)
-    assert default_threads() == 1
+    assert default_threads(1 << 30) == 1
     monkeypatch.delattr("os.sched_getaffinity")
     monkeypatch.setattr("os.cpu_count", lambda: None)
-    assert default_threads() == 1
+    assert default_threads(1 << 30) == 1
