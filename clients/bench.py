@@ -118,8 +118,8 @@ def _time(work: Callable[[], None]) -> float:
 def table(measurements: Sequence[Measurement]) -> list[str]:
     """Lines of a table of real-time factors, 80 columns wide."""
     names = " ".join(f"{stage:>10}" for stage in STAGES)
-    lines = [f"{'recording':<13} {'audio':>8} {names}"]
+    lines = [f"{'recording':<13} {'audio':>9} {names}"]
     for item in measurements:
         factors = " ".join(f"{item.real_time_factors[stage]:>10.4f}" for stage in STAGES)
-        lines.append(f"{Path(item.path).name[:13]:<13} {item.audio_s:>6.1f} s {factors}")
+        lines.append(f"{Path(item.path).name[:13]:<13} {item.audio_s:>7.1f} s {factors}")
     return lines

@@ -1,6 +1,7 @@
 """A picture of what the voice activity detector heard: waveform, speech score, segments."""
 
 import importlib
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +71,7 @@ def draw(path: Path, title: str, envelope: Float32Array, silence: Float32Array, 
     rows = min(_MAX_ROWS, int(-(-length_s // _ROW_S)))
     row_s = _ROW_S if rows < _MAX_ROWS else length_s / rows
     figure = figure_module.Figure(figsize=(_WIDTH_INCHES, 0.8 + _ROW_INCHES * rows), layout="constrained")
-    figure.suptitle(title)
+    figure.suptitle(title, parse_math=False)
     axes = figure.subplots(rows, 1, squeeze=False)[:, 0]
     for row, axis in enumerate(axes):
         start_s = row * row_s
@@ -78,9 +79,14 @@ def draw(path: Path, title: str, envelope: Float32Array, silence: Float32Array, 
         _draw_row(axis, start_s, end_s, envelope, silence)
         _draw_segments(axis, start_s, start_s + row_s, segments)
     axes[-1].set_xlabel("seconds; grey: waveform; orange: speech score; blue: segments, a red edge is a forced cut")
+    part = path.with_name(path.name + ".part")
     try:
-        figure.savefig(path, dpi=100)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a title may have characters that the font has not
+            figure.savefig(part, dpi=100, format=path.suffix[1:] or "png")
+        part.replace(path)
     except (OSError, ValueError) as error:
+        part.unlink(missing_ok=True)
         raise OutputError(path, f"cannot be written: {getattr(error, 'strerror', None) or error}") from error
 
 

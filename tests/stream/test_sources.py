@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias, cast
+from typing import Any, BinaryIO, cast
 
 import av
 import numpy as np
@@ -201,7 +201,7 @@ def test_stdin_gives_what_the_file_gives(ending: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", [ending for ending in FORMATS if ending != "m4a"])
 def test_a_pipe_gives_what_the_file_gives(ending: str, tmp_path: Path) -> None:
     path = write(tmp_path / f"x.{ending}", Sound(clicks(2, 0.5), FORMATS[ending]))
-    piped, of_file = whole(pipe_of(path.read_bytes())), whole(path)
+    piped, of_file = whole(pipe_of([path.read_bytes()])), whole(path)
     same = of_file.size - 200
     assert np.array_equal(piped[:same], of_file[:same])
     assert piped.size - of_file.size < 0.02 * SAMPLE_RATE_HZ  # where some end is known only to who can look there
@@ -276,7 +276,7 @@ def test_an_hour_without_sound_comes_in_small_blocks(tmp_path: Path) -> None:
     path = write(tmp_path / "x.mkv", Sound(clicks(1, 0.5), "libopus", begins_s=3600.0), picture_s=(0, 0.2))
     with AudioFile(path) as audio:
         blocks = list(audio.blocks())
-    assert max(block.size for block in blocks) <= SAMPLE_RATE_HZ
+    assert max(block.size for block in blocks) <= 2 * SAMPLE_RATE_HZ
     assert sum(block.size for block in blocks) == pytest.approx(3601 * SAMPLE_RATE_HZ, abs=1600)
     assert clicks_in(np.concatenate(blocks[-100:]))
 
@@ -352,7 +352,7 @@ def test_a_recorder_that_did_not_know_the_length_wrote_a_whole_file(announced: i
     samples = white(2, 0.1)
     path = wav(tmp_path / "x.wav", samples, data_bytes=announced, riff_bytes=min(announced + 36, 0xFFFFFFFF))
     assert whole(path).size == samples.size
-    assert whole(pipe_of(path.read_bytes())).size == samples.size
+    assert whole(pipe_of([path.read_bytes()])).size == samples.size
 
 
 def test_a_header_without_sound_is_cut_off(tmp_path: Path) -> None:
@@ -440,86 +440,89 @@ def test_no_bytes_at_all_do_more_harm_than_an_error_of_one_line(
 
 
 class Pipe(io.RawIOBase):
-    """Bytes that come once, in pieces; then its end, or an error."""
+    """Bytes that come once, in pieces; then its end, or an error again and again."""
 
     def __init__(self, pieces: Iterable[bytes | BaseException]) -> None:
-        self._pieces = list(pieces)
+        self._pieces = iter(pieces)
+        self._piece: bytes | BaseException = b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        if not self._pieces:
-            return 0
-        piece = self._pieces[0]
-        if isinstance(piece, BaseException):
-            raise piece  # again and again
-        size = min(len(piece), len(buffer))
-        buffer[:size] = piece[:size]
-        self._pieces[0] = piece[size:]
-        if not self._pieces[0]:
-            self._pieces.pop(0)
+        if self._piece == b"":
+            self._piece = next(self._pieces, b"")
+        if isinstance(self._piece, BaseException):
+            raise self._piece
+        size = min(len(self._piece), len(buffer))
+        buffer[:size] = self._piece[:size]
+        self._piece = self._piece[size:]
         return size
 
 
-Piped: TypeAlias = Iterable[bytes | BaseException]
-
-
-def pipe_of(*pieces: bytes | BaseException) -> BinaryIO:
+def pipe_of(pieces: Iterable[bytes | BaseException]) -> BinaryIO:
     """As stdin is."""
     return cast("BinaryIO", io.BufferedReader(Pipe(pieces)))
 
 
 @pytest.fixture
 def content(tmp_path: Path) -> bytes:
-    """Two seconds of WAV."""
-    return wav(tmp_path / "x.wav", white(2, 0.1)).read_bytes()
+    """Four seconds of WAV."""
+    return wav(tmp_path / "x.wav", white(4, 0.1)).read_bytes()
 
 
-def test_what_comes_through_a_pipe_is_given_before_the_pipe_is_full(content: bytes) -> None:
+def test_what_comes_through_a_pipe_is_given_at_most_some_seconds_later(tmp_path: Path) -> None:
+    content = wav(tmp_path / "x.wav", white(20, 0.1)).read_bytes()
+    read = 0
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal read
+        for start in range(0, len(content), 3200):
+            read += 1600
+            yield content[start : start + 3200]
+
     given = 0
-    with AudioFile(pipe_of(content[:20_000], content[20_000:40_000], OSError(5, "Input/output error"))) as audio:
+    with AudioFile(pipe_of(pieces())) as audio:
         for block in audio.blocks():
             given += block.size
-            if given > 9000:
-                break
-    assert given > 9000
+            assert read - given <= 4 * SAMPLE_RATE_HZ  # FFmpeg looks that far ahead to know what it is
+    assert given == 20 * SAMPLE_RATE_HZ
 
 
 def test_an_empty_pipe_is_told() -> None:
-    assert heard(pipe_of())[1] == "is empty"
+    assert heard(pipe_of([]))[1] == "is empty"
 
 
 def test_text_in_a_pipe_is_told() -> None:
-    assert heard(pipe_of(b"nobody speaks here\n" * 100))[1] == "is not a recording that can be decoded"
+    assert heard(pipe_of([b"nobody speaks here\n" * 100]))[1] == "is not a recording that can be decoded"
 
 
 def test_a_pipe_that_breaks_is_told_after_what_came_through(content: bytes) -> None:
-    samples, reason = heard(pipe_of(content[:40_000], OSError(5, "Input/output error")))
+    samples, reason = heard(pipe_of([content[:80_000], OSError(5, "Input/output error")]))
     assert reason == "cannot be read: Input/output error"
-    assert samples.size == pytest.approx(20_000, abs=1100)
+    assert samples.size == pytest.approx(40_000, abs=1100)
 
 
 def test_a_pipe_that_breaks_at_once_is_told() -> None:
-    assert heard(pipe_of(OSError(5, "Input/output error")))[1] == "cannot be read: Input/output error"
+    assert heard(pipe_of([OSError(5, "Input/output error")]))[1] == "cannot be read: Input/output error"
 
 
-@pytest.mark.parametrize("before", [0, 30_000])
+@pytest.mark.parametrize("before", [0, 80_000])
 def test_ctrl_c_while_a_pipe_is_silent_is_not_lost(before: int, content: bytes) -> None:
-    blocks = []
-    source = pipe_of(*([content[:before]] if before else []), KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt), AudioFile(source) as audio:  # noqa: PT012
+    given = 0
+    source = pipe_of([content[:before], KeyboardInterrupt()] if before else [KeyboardInterrupt()])
+    with pytest.raises(KeyboardInterrupt), AudioFile(source) as audio:  # noqa: PT012 - blocks come before it
         for block in audio.blocks():
-            blocks.append(block)  # noqa: PERF402
-    assert sum(block.size for block in blocks) == pytest.approx(before / 2, abs=1100)
+            given += block.size
+    assert max(0, before / 2 - SAMPLE_RATE_HZ - 1100) <= given <= before / 2  # a second may be waiting for its end
 
 
 def test_mp4_in_a_pipe_needs_its_index_in_front(tmp_path: Path) -> None:
     sound = Sound(clicks(20, 0.5), "aac")  # longer than what FFmpeg holds in its hands
     behind = write(tmp_path / "behind.m4a", sound)
     front = write(tmp_path / "front.m4a", sound, options={"movflags": "faststart"})
-    assert np.array_equal(whole(pipe_of(front.read_bytes())), whole(front))
-    samples, reason = heard(pipe_of(behind.read_bytes()))
+    assert np.array_equal(whole(pipe_of([front.read_bytes()])), whole(front))
+    samples, reason = heard(pipe_of([behind.read_bytes()]))
     assert samples.size == 0
     assert reason == "cannot be read from a pipe, as its index stands at the end; name the file"
     with behind.open("rb") as file:  # as in: liveasr transcribe - <behind.m4a
@@ -547,7 +550,7 @@ def test_an_hour_needs_the_memory_of_a_minute_and_its_last_times_are_exact(data:
     held: list[int] = []
 
     def watch(heard_ms: int) -> None:
-        if heard_ms % 60_000 < 256:
+        if heard_ms >= 60_000 * len(held):
             held.append(resident_bytes())
 
     with AudioFile(path) as audio:
@@ -558,7 +561,7 @@ def test_an_hour_needs_the_memory_of_a_minute_and_its_last_times_are_exact(data:
     for (start, end), (expected_start, expected_end) in zip(found, alone, strict=True):
         assert abs(start - shift - expected_start) <= 10 * SAMPLES_PER_MS
         assert abs(end - shift - expected_end) <= 10 * SAMPLES_PER_MS
-    assert len(held) > 50
+    assert len(held) == before_s // 60 + 1
     assert max(held) - held[1] < 10_000_000
 
 
