@@ -15,7 +15,7 @@ from rich.text import Text
 from liveasr.clients.render import text_lines, timecode
 from liveasr.types import Float32Array, LiveTranscript, Transcript
 
-_METER_COLUMNS = 20
+_METER_COLUMNS = 16
 _METER_FLOOR_DB = -60.0
 _REFRESH_HZ = 12
 

@@ -1,11 +1,12 @@
 """A bar on stderr that tells how far a recording has been read, how fast, and how long it will still take."""
 
+import logging
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -26,7 +27,9 @@ class ProgressBar:
     def __enter__(self) -> Self:
         if sys.stderr.isatty():
             self._progress = Progress(
-                TextColumn("{task.description}", table_column=Column(max_width=_NAME_COLUMNS, no_wrap=True)),
+                TextColumn(
+                    "{task.description}", markup=False, table_column=Column(max_width=_NAME_COLUMNS, no_wrap=True)
+                ),
                 BarColumn(bar_width=None),
                 TextColumn("{task.fields[position]}"),
                 TextColumn("{task.fields[speed]}"),
@@ -36,7 +39,9 @@ class ProgressBar:
                 transient=True,
                 redirect_stdout=sys.stdout.isatty(),  # only where both share the screen
             )
+            stderr = sys.stderr
             self._progress.start()
+            _redirect_log(stderr, sys.stderr)  # which is now the bar's, and puts lines above it
         return self
 
     def begin(self, path: Path, duration_ms: int | None) -> Callable[[int], None]:
@@ -61,7 +66,16 @@ class ProgressBar:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._progress is not None:
+            above = sys.stderr
             self._progress.stop()
+            _redirect_log(above, sys.stderr)
+
+
+def _redirect_log(old: TextIO, new: TextIO) -> None:
+    """Move what the program says in its log from one stream to another."""
+    for handler in logging.getLogger("liveasr").handlers:
+        if isinstance(handler, logging.StreamHandler) and handler.stream is old:
+            handler.setStream(new)
 
 
 def _clock(ms: int) -> str:

@@ -16,6 +16,7 @@ from liveasr.stream.ffmpeg import FfmpegSource, Pipe
 from liveasr.types import Float32Array
 
 _BLOCK_SAMPLES = 16_000  # of a libsndfile read
+_NOT_UNDERSTOOD = (av.InvalidDataError, av.EOFError)  # by FFmpeg
 
 
 class Source(Protocol):
@@ -56,7 +57,7 @@ def _open_file(path: Path, name: str) -> Source:
     try:
         return FfmpegSource(path, name)
     except (av.FFmpegError, ValueError) as error:
-        if isinstance(error, av.InvalidDataError):
+        if isinstance(error, _NOT_UNDERSTOOD):
             if heads.begins_as_mp4(path):
                 raise AudioError(name, "is cut off: its index, which stands at the end, is missing") from error
             try:
@@ -68,7 +69,7 @@ def _open_file(path: Path, name: str) -> Source:
 
 def _cannot_be_decoded(name: str, error: av.FFmpegError | ValueError) -> AudioError:
     reason = "is not a recording that can be decoded"
-    if isinstance(error, av.InvalidDataError):  # which says no more than that
+    if isinstance(error, _NOT_UNDERSTOOD):  # which says no more than that
         return AudioError(name, reason)
     return AudioError(name, f"{reason} ({getattr(error, 'strerror', None) or error})")
 
