@@ -33,7 +33,7 @@ _WORDS = re.compile(
 )
 _PAUSE_MS = 300
 # What it costs to end a cue somewhere; only their order matters.
-_CUE_COST, _SENTENCE_COST, _CLAUSE_COST, _PAUSE_COST, _ANYWHERE_COST, _SCRAP_COST = 10, 0, 3, 4, 12, 6
+_CUE_COST, _SENTENCE_COST, _CLAUSE_COST, _PAUSE_COST, _ANYWHERE_COST, _SCRAP_COST = 10, 0, 3, 4, 20, 6
 _SCRAP_COLUMNS = 12  # shorter cues flash by
 
 
