@@ -9,7 +9,8 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from statistics import median
 
 from rich.cells import cell_len
 
@@ -82,6 +83,9 @@ class _Layout:
 
     def __init__(self, pieces: Sequence[Word]) -> None:
         self.pieces = pieces
+        gaps_ms = [later.start_ms - earlier.end_ms for earlier, later in pairwise(pieces)]
+        # Recognisers mark where a word is surest, not its whole length, so there is some gap behind every word.
+        self._pause_ms = max(_PAUSE_MS, 2 * median(gaps_ms)) if gaps_ms else _PAUSE_MS
         self._right = list(accumulate((columns(piece.text) for piece in pieces), initial=0))  # edges, on one long line
 
     def groups(self) -> list[tuple[int, int]]:
@@ -132,7 +136,7 @@ class _Layout:
             return cost + _SENTENCE_COST
         if mark in _CLAUSE_MARKS:
             return cost + _CLAUSE_COST
-        if self.pieces[end].start_ms - self.pieces[end - 1].end_ms >= _PAUSE_MS:
+        if self.pieces[end].start_ms - self.pieces[end - 1].end_ms >= self._pause_ms:
             return cost + _PAUSE_COST
         return cost + _ANYWHERE_COST
 

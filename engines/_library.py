@@ -37,9 +37,9 @@ def ggml() -> Any:
         EngineError: its libraries cannot be loaded.
     """
     # ggml's threads wait for each other 2,500 times in a full-size graph, and libgomp lets them spin for milliseconds
-    # before they sleep: lost time if another program has a core. Spinning for some 50 microseconds costs nothing on an
-    # idle machine (1.02 against 1.04 s for 11 s of audio) and a fifth less on a busy one (3.0 against 3.7 s). It is read
-    # when the library is loaded.
+    # before they sleep: lost time if another program has a core. To spin for some 50 microseconds costs nothing on an
+    # idle machine (1.02 against 1.04 s for 11 s of audio) and a fifth less on a busy one (3.0 against 3.7 s). libgomp
+    # reads this when it is loaded.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     try:

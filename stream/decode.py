@@ -16,7 +16,6 @@ from liveasr.errors import AudioError
 from liveasr.stream.sources import open_source
 from liveasr.types import SAMPLE_RATE_HZ, Float32Array
 
-
 # Decoders give some 20 ms at a time; the stages after them are several times faster on more.
 _BLOCK_SAMPLES = SAMPLE_RATE_HZ
 

@@ -19,6 +19,8 @@ _log = logging.getLogger("liveasr")
 _EXIT_FAILED = 1
 _EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count
 _LANGUAGES = ("auto", "zh", "en", "yue", "ja", "ko")
+# No checks here: the messages of the readers and writers name the cause and spare the other files.
+_FILE = click.Path(path_type=Path, readable=False)
 _FORMATS = ("txt", "json", "srt", "vtt", "tsv")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -34,15 +36,18 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names need not be UTF-8, nor need the terminal
     try:
-        sys.exit(_commands.main(standalone_mode=False))
+        code = _commands.main(standalone_mode=False)
+        sys.stdout.flush()  # here, so that a full disk is told like any other fault
+        sys.exit(code)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except LiveasrError as error:
         _log.error("%s", error)
         sys.exit(_EXIT_FAILED)
-    except OSError as error:  # of a full disk; where the reader of our output has seen enough, click ends us quietly
-        _log.error("%s", f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):  # which means that the reader of our output has seen enough
+            _log.error("%s", f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left has nowhere to go
         sys.exit(_EXIT_FAILED)
     except (KeyboardInterrupt, click.Abort):
@@ -80,19 +85,19 @@ def _commands() -> None:
 
 
 @_commands.command()
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=_FILE)
 @click.option("--model", metavar="NAME|FILE.gguf",
               help="Speech model; by default the best one installed. 'digits' is built in.")  # fmt: skip
 @click.option("--language", type=click.Choice(_LANGUAGES), default="auto", show_default=True, help="Spoken language.")
 @click.option("--itn", is_flag=True, help="Write numbers as digits, with punctuation, where the model can.")
 @click.option("--format", "-f", "formats", type=click.Choice(_FORMATS), multiple=True, default=["txt"],
               show_default=True, help="Output format; may be given several times.")  # fmt: skip
-@click.option("--output", "-o", metavar="FILE|FOLDER", type=click.Path(path_type=Path),
+@click.option("--output", "-o", metavar="FILE|FOLDER", type=_FILE,
               help="Write there, not to stdout; several recordings or formats need a folder.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @click.option("--words", is_flag=True, help="In text, add a line with the times of every word (json always has them).")
 @click.option("--threads", type=click.IntRange(1, 64), help="For the model; by default one a core, at most four.")
-@click.option("--cmvn", metavar="FILE", type=click.Path(path_type=Path), help="am.mvn to use instead of the model's.")
+@click.option("--cmvn", metavar="FILE", type=_FILE, help="am.mvn to use instead of the model's.")
 @click.option("--vad", type=click.Choice(["fsmn", "webrtc", "none"]), default="fsmn", show_default=True,
               help="Voice activity detector; none cuts windows of the longest segment.")  # fmt: skip
 @_vad_options
@@ -115,10 +120,10 @@ def transcribe(**settings: Any) -> int:
 
 
 @_commands.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=_FILE)
 @click.option("--format", "-f", "format_", type=click.Choice(["json", "txt"]), default="json", show_default=True,
               help="Output format.")  # fmt: skip
-@click.option("--plot", metavar="FILE.png", type=click.Path(path_type=Path, dir_okay=False),
+@click.option("--plot", metavar="FILE.png", type=_FILE,
               help="Also draw waveform, speech scores and segments.")  # fmt: skip
 @click.option("--vad", type=click.Choice(["fsmn", "webrtc"]), default="fsmn", show_default=True,
               help="Voice activity detector.")  # fmt: skip
@@ -138,13 +143,13 @@ def vad(**settings: Any) -> int:
 @click.option("--model", metavar="NAME|FILE.gguf", help="Speech model; by default the best one installed.")
 @click.option("--language", type=click.Choice(_LANGUAGES), default="auto", show_default=True, help="Spoken language.")
 @click.option("--itn", is_flag=True, help="Write numbers as digits, with punctuation, where the model can.")
-@click.option("--save", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), multiple=True,
+@click.option("--save", metavar="FILE", type=_FILE, multiple=True,
               help="Keep captions (.srt .vtt .json .txt .tsv) or sound (.wav); may be repeated.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace files that exist.")
-@click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="Caption a recording instead.")
+@click.option("--file", type=_FILE, help="Caption a recording instead.")
 @click.option("--realtime", is_flag=True, help="Play --file at the speed of speech.")
 @click.option("--threads", type=click.IntRange(1, 64), help="For the model; by default one a core, at most four.")
-@click.option("--cmvn", metavar="FILE", type=click.Path(path_type=Path), help="am.mvn to use instead of the model's.")
+@click.option("--cmvn", metavar="FILE", type=_FILE, help="am.mvn to use instead of the model's.")
 @click.option("--vad", type=click.Choice(["fsmn", "webrtc"]), default="fsmn", show_default=True,
               help="Voice activity detector.")  # fmt: skip
 @_vad_options
@@ -191,7 +196,7 @@ def bench() -> None:
 
 
 @bench.command()
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE)
 @click.option("--model", metavar="NAME|FILE.gguf", help="Speech model; by default the best one installed.")
 @click.option("--threads", type=click.IntRange(1, 64), help="For the model; by default one a core, at most four.")
 @click.option("--runs", type=click.IntRange(1, 100), default=3, show_default=True, help="The best of so many counts.")
@@ -208,7 +213,7 @@ def files(**settings: Any) -> int:
 
 
 @bench.command(name="live")
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE)
 @click.option("--model", metavar="NAME|FILE.gguf", help="Speech model; by default the best one installed.")
 @click.option("--threads", type=click.IntRange(1, 64), help="For the model; by default one a core, at most four.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -230,10 +235,10 @@ def models() -> None:
 
 
 @models.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=_FILE)
 @click.option("--type", "weight_type", type=click.Choice(["f32", "f16", "q8_0"]), default="f16", show_default=True,
               help="How matrices are stored.")  # fmt: skip
-@click.option("--output", "-o", metavar="FILE.gguf", type=click.Path(path_type=Path, dir_okay=False), required=True)
+@click.option("--output", "-o", metavar="FILE.gguf", type=_FILE, required=True)
 @click.option("--force", is_flag=True, help="Replace the output if it exists.")
 def convert(**settings: Any) -> int:
     """Convert a released checkpoint to a GGUF file.

@@ -54,7 +54,7 @@ def start(*arguments: object, before: tuple[str, ...] = (), **settings: Any) -> 
 def ended(process: subprocess.Popen[bytes]) -> Result:
     out, err = process.communicate(timeout=LIMIT_S)
     assert b"Traceback" not in err, err.decode()
-    return Result(process.returncode, out.decode(), err.decode())
+    return Result(process.returncode, (out or b"").decode(), err.decode())
 
 
 def transcribe(*arguments: object, **settings: Any) -> Result:
@@ -177,7 +177,6 @@ def test_recordings_in_a_folder_that_may_not_be_read_are_a_line_each(
     assert texts(tmp_path / "out" / "b good.json") == HEARD
 
 
-@pytest.mark.xfail(reason="cli.py: click.Path() checks the permission of files and ends everything; readable=False")
 def test_a_recording_that_is_named_and_may_not_be_read_is_a_line(
     clean: Path, tmp_path: Path, without_privilege: tuple[str, ...]
 ) -> None:
@@ -230,7 +229,6 @@ def test_when_the_disk_is_full_the_old_file_stands(clean: Path, tmp_path: Path) 
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
-@pytest.mark.xfail(reason="cli.py: main() does not flush stdout before it ends, so the interpreter complains")
 @pytest.mark.parametrize(
     "command", [["vad"], ["bench", "--model", "digits", "--runs", "1"]], ids=lambda command: command[0]
 )
@@ -240,7 +238,6 @@ def test_a_full_disk_behind_stdout_is_a_line(command: list[str], clean: Path) ->
     assert (result.code, result.complaints) == (1, ["No space left on device"])
 
 
-@pytest.mark.xfail(reason="cli.py: main() does not flush stdout before it ends, so the interpreter complains")
 def test_a_reader_that_has_seen_enough_is_nothing_to_talk_about(clean: Path) -> None:
     process = start("vad", clean)
     assert process.stdout is not None

@@ -217,6 +217,21 @@ def test_a_cue_ends_at_a_pause_where_there_are_no_marks() -> None:
     ]
 
 
+def test_gaps_that_are_behind_every_word_are_no_pauses() -> None:
+    text = "and so my fellow americans, ask not what your country can do for you, ask what you can do for your country"
+    for gap_ms in (100, 320, 500):
+        assert all(cue.lines[-1][-1] in ",y" for cue in cues(spoken(text, word_ms=60, gap_ms=gap_ms)))
+
+
+def test_a_cue_more_is_better_than_a_clause_torn() -> None:
+    text = "今天天气很好，我们一起去公园散步吧。然后再去吃饭看电影，最后回家休息一下，明天还要上班呢。"  # noqa: RUF001
+    assert texts(cues(spoken(text, word_ms=200, gap_ms=100))) == [
+        "今天天气很好，我们一起去公园散步吧。",  # noqa: RUF001
+        "然后再去吃饭看电影，",  # noqa: RUF001
+        "最后回家休息一下，明天还要上班呢。",  # noqa: RUF001
+    ]
+
+
 def test_chinese_has_21_characters_a_line() -> None:
     text = "今天天气很好我们一起去公园散步吧然后再去吃饭看电影最后回家休息一下明天还要上班呢"
     found = cues(spoken(text, word_ms=60, gap_ms=60))
