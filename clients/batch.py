@@ -29,6 +29,8 @@ class Outputs:
     """
 
     def __init__(self, job: Job, model: str, *, words: bool, heading: bool) -> None:
+        self.heard_ms = 0
+        """How much of the recording was read."""
         self._files: list[OutputFile] = []
         self._writers: list[Writer] = []
         try:
@@ -45,12 +47,15 @@ class Outputs:
         for writer in self._writers:
             writer.segment(transcript)
 
-    def finish(self, duration_ms: int, error: str | None) -> None:
-        """Complete all documents; files get their names."""
+    def finish(self, error: str | None) -> None:
+        """Complete all documents; files get their names, unless nothing could be heard at all."""
         for writer in self._writers:
-            writer.finish(duration_ms, error)
+            writer.finish(self.heard_ms, error)
         for file in self._files:
-            file.commit()
+            if error is None or self.heard_ms:
+                file.commit()
+            else:
+                file.discard()
 
     def abandon(self) -> None:
         """Close the files where they stand, after one of them could not be written."""
@@ -90,34 +95,43 @@ def run(
 
 
 def _run_one(job: Job, recognizer: Recognizer, detector: Detector, outputs: Outputs, progress: ProgressBar) -> bool:
-    """Whether the recording was read to its end. Raises OutputError, with what was written left in its part."""
-    heard_ms = 0
-    problem: str | None = None
+    """Whether the recording was read to its end; whatever interrupts it, its documents are completed.
+
+    Raises:
+        OutputError: one of them cannot be written; what was written is left in its part.
+    """
     try:
-        try:
-            with open_audio(job.recording) as audio:
-                show = progress.begin(job.recording, audio.duration_ms)
-
-                def heard(ms: int) -> None:
-                    nonlocal heard_ms
-                    heard_ms = ms
-                    show(ms)
-
-                for transcript in transcribe(audio.blocks(), recognizer, detector, heard):
-                    outputs.segment(transcript)
-        except KeyboardInterrupt:
-            outputs.finish(heard_ms, "interrupted")
-            raise
-        except OutputError:
-            raise
-        except LiveasrError as error:
-            problem = str(error)
-            _log.error("%s", error)
-        outputs.finish(heard_ms, problem)
+        problem = _transcribe_into(outputs, job, recognizer, detector, progress)
+        outputs.finish(problem)
     except OutputError:
         outputs.abandon()
         raise
+    except BaseException:  # Ctrl-C, too
+        outputs.finish("interrupted")
+        raise
     return problem is None
+
+
+def _transcribe_into(
+    outputs: Outputs, job: Job, recognizer: Recognizer, detector: Detector, progress: ProgressBar
+) -> str | None:
+    """Write what is said; returns what kept the recording from being read to its end, which is in the log by then."""
+    try:
+        with open_audio(job.recording) as audio:
+            show = progress.begin(job.recording, audio.duration_ms)
+
+            def heard(ms: int) -> None:
+                outputs.heard_ms = ms
+                show(ms)
+
+            for transcript in transcribe(audio.blocks(), recognizer, detector, heard):
+                outputs.segment(transcript)
+    except OutputError:
+        raise
+    except LiveasrError as error:
+        _log.error("%s", error)
+        return str(error)
+    return None
 
 
 def open_audio(recording: Path) -> AudioFile:

@@ -141,6 +141,12 @@ class OutputFile:
         with contextlib.suppress(OSError):  # the flush of a full disk; write() has told it
             self._file.close()
 
+    def discard(self) -> None:
+        """Close the file and remove it."""
+        self.abandon()
+        with contextlib.suppress(OSError):  # an empty part does no harm
+            self.part.unlink()
+
 
 def _walk(folder: Path, unreadable: list[AudioError]) -> Iterator[Path]:
     """Files below a folder; what is wrong with folders is added to the list."""

@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import srt  # type: ignore[import-untyped]
+import srt
 import webvtt
 from hypothesis import given
 from hypothesis import strategies as st
