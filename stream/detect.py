@@ -48,64 +48,60 @@ class Detector(Protocol):
         ...
 
 
-class FsmnDetector:
+class _ScoringDetector:
+    """What detectors that score every 10 ms have in common: endpoints from their scores."""
+
+    def __init__(self, config: VadConfig, score_delay_samples: int, watch: Watcher) -> None:
+        self._endpointer = Endpointer(config, score_delay_samples)
+        self._watch = watch
+
+    @property
+    def earliest_start(self) -> int:
+        """No event to come points before this sample."""
+        return self._endpointer.earliest_start_frame * HOP_SAMPLES
+
+    @property
+    def speech_frames(self) -> int:
+        """Frames of speech in the open segment so far."""
+        return self._endpointer.speech_frames
+
+    def _follow(self, silence: Float32Array) -> list[SpeechEvent]:
+        """Events of the next silence scores, (n,)."""
+        self._watch(silence)
+        return self._endpointer.accept(silence)
+
+
+class FsmnDetector(_ScoringDetector):
     """Log-mel frames -> LFR -> FSMN scores -> endpoints."""
 
     def __init__(self, fsmn: FsmnWeights, config: VadConfig, watch: Watcher = lambda _silence: None) -> None:
-        self._watch = watch
+        # The score of a frame needs the frames stacked around it.
+        super().__init__(config, (fsmn.lfr_m - 1) // 2 * HOP_SAMPLES + FRAME_SAMPLES, watch)
         self._lfr = OnlineLfr(fsmn.lfr_m, fsmn.lfr_n, MEL_BINS)
         self._scorer = FsmnScorer(fsmn)
-        # The score of a frame needs the frames stacked around it.
-        delay_samples = (fsmn.lfr_m - 1) // 2 * HOP_SAMPLES + FRAME_SAMPLES
-        self._endpointer = Endpointer(config, delay_samples)
-
-    @property
-    def earliest_start(self) -> int:
-        """No event to come points before this sample."""
-        return self._endpointer.earliest_start_frame * HOP_SAMPLES
-
-    @property
-    def speech_frames(self) -> int:
-        """Frames of speech in the open segment so far."""
-        return self._endpointer.speech_frames
 
     def accept(self, samples: Float32Array, frames: FeatureFrames) -> list[SpeechEvent]:  # noqa: ARG002 - the contract
         """Events of the next log-mel frames."""
-        return self._endpointer.accept(self._score(self._lfr.accept(frames)))
+        return self._follow(self._score(self._lfr.accept(frames)))
 
     def finish(self) -> list[SpeechEvent]:
         """Events of the last frames and of the end."""
-        return self._endpointer.accept(self._score(self._lfr.finish())) + self._endpointer.finish()
+        return self._follow(self._score(self._lfr.finish())) + self._endpointer.finish()
 
     def _score(self, stacked: FeatureFrames) -> Float32Array:
-        silence = self._scorer.accept(stacked.data)[:, SILENCE]
-        self._watch(silence)
-        return silence
+        return self._scorer.accept(stacked.data)[:, SILENCE]
 
 
-class WebrtcDetector:
+class WebrtcDetector(_ScoringDetector):
     """Samples -> WebRTC's decisions -> endpoints."""
 
     def __init__(self, scorer: WebrtcScorer, config: VadConfig, watch: Watcher = lambda _silence: None) -> None:
-        self._watch = watch
+        super().__init__(config, scorer.window_samples, watch)
         self._scorer = scorer
-        self._endpointer = Endpointer(config, scorer.window_samples)
-
-    @property
-    def earliest_start(self) -> int:
-        """No event to come points before this sample."""
-        return self._endpointer.earliest_start_frame * HOP_SAMPLES
-
-    @property
-    def speech_frames(self) -> int:
-        """Frames of speech in the open segment so far."""
-        return self._endpointer.speech_frames
 
     def accept(self, samples: Float32Array, frames: FeatureFrames) -> list[SpeechEvent]:  # noqa: ARG002 - the contract
         """Events of the next samples."""
-        silence = self._scorer.accept(samples)
-        self._watch(silence)
-        return self._endpointer.accept(silence)
+        return self._follow(self._scorer.accept(samples))
 
     def finish(self) -> list[SpeechEvent]:
         """The end of the open segment."""
