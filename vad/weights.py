@@ -9,6 +9,7 @@ from liveasr.gguf_file import GgufFile
 from liveasr.types import Float64Array
 
 ARCHITECTURE = "fsmn-vad"
+_MEL_BINS = 80
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +53,8 @@ def load(file: GgufFile) -> FsmnWeights:
     """Read and check all weights. The arrays are copies: the file may be closed afterwards.
 
     Raises:
-        ModelFileError: the file is of another architecture, or a tensor is missing or has the wrong shape.
+        ModelFileError: the file is of another architecture, or a tensor is missing, or has the wrong shape
+            or values that are no numbers.
     """
     if file.architecture != ARCHITECTURE:
         raise ModelFileError(file.path, f"is a {file.architecture} model; a {ARCHITECTURE} model was expected")
@@ -63,11 +65,19 @@ def load(file: GgufFile) -> FsmnWeights:
     inputs, linear, proj = size["input_dim"], size["linear_dim"], size["proj_dim"]
     if inputs != size["n_mels"] * size["lfr_m"]:
         raise ModelFileError(file.path, f"vad.input_dim {inputs} is not n_mels x lfr_m")
+    if size["n_mels"] != _MEL_BINS or size["lfr_m"] % 2 == 0 or size["lfr_n"] != 1:
+        front = f"{size['n_mels']} mels, {size['lfr_m']} frames stacked every {size['lfr_n']}"
+        raise ModelFileError(
+            file.path, f"wants features of {front}; {_MEL_BINS} mels, an odd number, every 1 are made here"
+        )
     if size["fsmn_layers"] > len(file.tensors):
         raise ModelFileError(file.path, f"vad.fsmn_layers is {size['fsmn_layers']}, more than there are tensors")
 
     def array(name: str, *shape: int) -> Float64Array:
-        return file.array(name, shape).astype(np.float64)
+        values = file.array(name, shape)
+        if not np.isfinite(values).all():  # its scores would be NaN, and every recording silent
+            raise ModelFileError(file.path, f"tensor {name} has values that are no numbers")
+        return values.astype(np.float64)
 
     def affine(name: str, inputs: int, outputs: int) -> Affine:
         weight = array(f"encoder.{name}.linear.weight", outputs, inputs)

@@ -67,6 +67,13 @@ class TestTensor:
         for bad in (good[:-1], good.reshape(1, *good.shape), np.repeat(good, 2, axis=-1)):
             refused(edited(GOOD, tmp_path / "x.gguf", tensors={name: bad}), f"{name} has the shape")
 
+    @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+    def test_with_values_that_are_no_numbers_is_refused(self, name: str, value: float, tmp_path: Path) -> None:
+        with GgufFile(GOOD) as file:
+            bad = file.array(name)
+        bad.flat[-1] = value
+        refused(edited(GOOD, tmp_path / "x.gguf", tensors={name: bad}), f"{name} has values that are no numbers")
+
 
 def test_a_transposed_matrix_is_refused(tmp_path: Path) -> None:
     name = "encoder.in_linear1.linear.weight"
@@ -90,6 +97,7 @@ def test_a_missing_size_is_refused(key: str, tmp_path: Path) -> None:
         ("vad.input_dim", 560, "is not n_mels x lfr_m"),
         ("vad.lfr_m", 7, "is not n_mels x lfr_m"),
         ("vad.n_mels", 4_000_000_000, "is not n_mels x lfr_m"),
+        ("vad.lfr_n", 6, "wants features of 80 mels, 5 frames stacked every 6"),
         ("vad.output_dim", 2, "has the shape"),
     ],
 )
