@@ -86,22 +86,26 @@ def run(
     with ProgressBar() as progress:
         for job in jobs:
             try:
-                outputs = Outputs(job, model, words=words, heading=len(jobs) > 1)
-                failures += not _run_one(job, recognizer, new_detector(), outputs, progress)
-            except OutputError as error:
+                with open_audio(job.recording) as audio:
+                    outputs = Outputs(job, model, words=words, heading=len(jobs) > 1)
+                    failures += not _run_one(audio, job, recognizer, new_detector(), outputs, progress)
+            except (AudioError, OutputError) as error:  # it cannot be opened, or an output cannot be written
                 _log.error("%s", error)
                 failures += 1
     return failures
 
 
-def _run_one(job: Job, recognizer: Recognizer, detector: Detector, outputs: Outputs, progress: ProgressBar) -> bool:
+def _run_one(
+    audio: AudioFile, job: Job, recognizer: Recognizer, detector: Detector, outputs: Outputs, progress: ProgressBar
+) -> bool:
     """Whether the recording was read to its end; whatever interrupts it, its documents are completed.
 
     Raises:
         OutputError: one of them cannot be written; what was written is left in its part.
     """
     try:
-        problem = _transcribe_into(outputs, job, recognizer, detector, progress)
+        heard = progress.begin(job.recording, audio.duration_ms)
+        problem = _transcribe_into(outputs, audio, recognizer, detector, heard)
         outputs.finish(problem)
     except OutputError:
         outputs.abandon()
@@ -113,24 +117,26 @@ def _run_one(job: Job, recognizer: Recognizer, detector: Detector, outputs: Outp
 
 
 def _transcribe_into(
-    outputs: Outputs, job: Job, recognizer: Recognizer, detector: Detector, progress: ProgressBar
+    outputs: Outputs, audio: AudioFile, recognizer: Recognizer, detector: Detector, show: Callable[[int], None]
 ) -> str | None:
     """Write what is said; returns what kept the recording from being read to its end, which is in the log by then."""
+
+    def heard(ms: int) -> None:
+        outputs.heard_ms = ms
+        show(ms)
+
+    spoke = False
     try:
-        with open_audio(job.recording) as audio:
-            show = progress.begin(job.recording, audio.duration_ms)
-
-            def heard(ms: int) -> None:
-                outputs.heard_ms = ms
-                show(ms)
-
-            for transcript in transcribe(audio.blocks(), recognizer, detector, heard):
-                outputs.segment(transcript)
+        for transcript in transcribe(audio.blocks(), recognizer, detector, heard):
+            outputs.segment(transcript)
+            spoke = True
     except OutputError:
         raise
     except LiveasrError as error:
         _log.error("%s", error)
         return str(error)
+    if not spoke:
+        _log.warning("%s: no speech was heard", audio.name)
     return None
 
 

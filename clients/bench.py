@@ -116,7 +116,7 @@ def _time(work: Callable[[], None]) -> float:
 
 
 def table(measurements: Sequence[Measurement]) -> list[str]:
-    """Lines of a table of real-time factors, 80 columns wide."""
+    """Lines of a table of real-time factors (seconds of work a second of audio), 80 columns wide."""
     names = " ".join(f"{stage:>10}" for stage in STAGES)
     lines = [f"{'recording':<13} {'audio':>9} {names}"]
     for item in measurements:

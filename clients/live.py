@@ -13,14 +13,13 @@ import soundfile
 from rich.console import Console
 
 from liveasr.clients.captions import CaptionLines, CaptionScreen, CaptionView, level_db
-from liveasr.clients.targets import OutputFile
-from liveasr.clients.writers import Format, Writer, writer_for
+from liveasr.clients.targets import FORMAT_OF_SUFFIX, OutputFile
+from liveasr.clients.writers import Writer, writer_for
 from liveasr.errors import LiveasrError, OutputError, UsageError
 from liveasr.stream.capture import Microphone
 from liveasr.stream.live import LiveStream
 from liveasr.types import SAMPLE_RATE_HZ, SAMPLES_PER_MS, Float32Array, LiveTranscript
 
-_TEXT_SUFFIXES: dict[str, Format] = {".srt": "srt", ".vtt": "vtt", ".json": "json", ".txt": "txt", ".tsv": "tsv"}
 _WAV = ".wav"
 _BLOCK_SAMPLES = 20 * SAMPLES_PER_MS
 
@@ -83,6 +82,7 @@ class Keep:
 
     Args:
         paths: .srt, .vtt, .json, .txt, .tsv or .wav.
+        source: the recording that is captioned; None for a microphone.
         model: name of the model, for formats that tell.
         force: whether files that exist are replaced.
 
@@ -91,26 +91,30 @@ class Keep:
         OutputError: a file exists, or cannot be written.
     """
 
-    def __init__(self, paths: Sequence[Path], model: str, *, force: bool) -> None:
+    def __init__(self, paths: Sequence[Path], source: Path | None, model: str, *, force: bool) -> None:
         self._files: list[OutputFile] = []
         self._writers: list[Writer] = []
         self._sound: soundfile.SoundFile | None = None
         self._sound_path: Path | None = None
         for path in paths:
             suffix = path.suffix.lower()
-            if suffix != _WAV and suffix not in _TEXT_SUFFIXES:
-                endings = " ".join([*_TEXT_SUFFIXES, _WAV])
+            if suffix != _WAV and suffix not in FORMAT_OF_SUFFIX:
+                endings = " ".join([*FORMAT_OF_SUFFIX, _WAV])
                 raise UsageError(f"{path}: its ending must be one of {endings}")
             if path.exists() and not force:
                 raise OutputError(path, "exists already; use --force to replace it")
+            if source is not None and path.exists() and path.samefile(source):
+                raise UsageError(f"{path}: is the recording itself")
         for path in paths:
             if path.suffix.lower() == _WAV:
                 self._open_sound(path)
             else:
                 self._files.append(OutputFile(path))
-                format_ = _TEXT_SUFFIXES[path.suffix.lower()]
+                format_ = FORMAT_OF_SUFFIX[path.suffix.lower()]
                 self._writers.append(
-                    writer_for(format_, self._files[-1].write, Path("live"), model, words=False, heading=False)
+                    writer_for(
+                        format_, self._files[-1].write, source or Path("live"), model, words=False, heading=False
+                    )
                 )
 
     def sound(self, samples: Float32Array) -> None:

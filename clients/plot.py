@@ -66,7 +66,7 @@ def draw(path: Path, title: str, envelope: Float32Array, silence: Float32Array, 
     try:
         figure_module = importlib.import_module("matplotlib.figure")
     except ImportError as error:
-        raise MissingExtraError("plot", "matplotlib, which draws the picture,") from error
+        raise MissingExtraError("plot", "matplotlib", "draws the picture") from error
     length_s = max(len(envelope) * _COLUMN_S, _COLUMN_S)
     rows = min(_MAX_ROWS, int(-(-length_s // _ROW_S)))
     row_s = _ROW_S if rows < _MAX_ROWS else length_s / rows

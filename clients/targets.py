@@ -12,6 +12,8 @@ from liveasr.clients.writers import Format
 from liveasr.errors import AudioError, OutputError, UsageError
 
 STDIN = Path("-")
+_DEFAULT_FORMAT: Format = "txt"
+FORMAT_OF_SUFFIX: dict[str, Format] = {".txt": "txt", ".json": "json", ".srt": "srt", ".vtt": "vtt", ".tsv": "tsv"}
 # fmt: off
 _MEDIA_SUFFIXES = frozenset((
     ".3gp", ".aac", ".ac3", ".aif", ".aiff", ".amr", ".ape", ".au", ".avi", ".caf", ".dts", ".eac3", ".flac",
@@ -63,26 +65,29 @@ def find_recordings(paths: Iterable[Path]) -> tuple[list[AudioError], list[Recor
     return problems, recordings
 
 
-def plan(recordings: Sequence[Recording], formats: Sequence[Format], output: Path | None, *, force: bool) -> list[Job]:
+def plan(recordings: Sequence[Recording], formats: Sequence[Format], output: str | None, *, force: bool) -> list[Job]:
     """The work to be done, with every conflict found before any of it begins.
 
-    Without an output everything goes to stdout. An output is a folder if it is one, or if several files have to go
-    there; they are named after their recordings.
+    Without an output, or with "-", everything goes to stdout. An output is a folder if it is one, if it ends with a
+    slash, or if several files have to go there; they are named after their recordings. Where no format is asked for,
+    the ending of an output file names it, and text is the default.
 
     Raises:
         UsageError: several formats on stdout, two recordings for one file, or an output over its own recording.
         OutputError: a file exists and may not be replaced, or stands where a folder is needed.
     """
-    if output is None:
+    if output is None or output == "-":
         if len(formats) > 1:
             raise UsageError("several formats need files to go to: add --output FOLDER")
-        return [Job(recording.path, ((formats[0], None),)) for recording in recordings]
-    if len(recordings) == len(formats) == 1 and not _is_folder(output):
-        jobs = [Job(recordings[0].path, ((formats[0], output),))]
-    elif _exists(output) and not _is_folder(output):
-        raise OutputError(output, "is a file; several recordings or formats need a folder")
+        return [Job(recording.path, (((*formats, _DEFAULT_FORMAT)[0], None),)) for recording in recordings]
+    path = Path(output)
+    named = FORMAT_OF_SUFFIX.get(path.suffix.lower())
+    if len(recordings) == 1 and len(formats) <= 1 and not (_is_folder(path) or output.endswith(os.sep)):
+        jobs = [Job(recordings[0].path, (((*formats, named or _DEFAULT_FORMAT)[0], path),))]
+    elif (_exists(path) or (named and not output.endswith(os.sep))) and not _is_folder(path):
+        raise OutputError(path, "is a file; several recordings or formats need a folder")
     else:
-        jobs = list(_in_folder(recordings, formats, output))
+        jobs = list(_in_folder(recordings, formats or [_DEFAULT_FORMAT], path))
     files = [file for job in jobs for _, file in job.outputs if file is not None]
     for file, count in Counter(files).items():
         if count > 1:

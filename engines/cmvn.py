@@ -58,7 +58,7 @@ def read_kaldi(path: Path) -> tuple[Float32Array, Float32Array]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ModelFileError(path, f"cannot be read: {error}") from error
+        raise ModelFileError(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
     def block(tag: str) -> Float32Array:
         found = re.search(rf"<{tag}>[^\[]*\[([^\]]*)\]", text)

@@ -99,6 +99,8 @@ def _write(writer: gguf.GGUFWriter, output: Path) -> None:
 
 def _load_config(folder: Path) -> _Config:
     path = folder / "config.yaml"
+    if not folder.is_dir():
+        raise ModelFileError(folder, "is no folder" if folder.exists() else "no such folder")
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

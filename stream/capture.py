@@ -149,7 +149,7 @@ def _sounddevice() -> Any:
     try:
         return importlib.import_module("sounddevice")
     except ImportError as error:
-        raise MissingExtraError("mic", "sounddevice, which records from the microphone,") from error
+        raise MissingExtraError("mic", "sounddevice", "records from the microphone") from error
     except OSError as error:  # what it raises where the PortAudio library is missing
         raise LiveasrError(
             f"PortAudio, which records from the microphone, is not installed; {PORTAUDIO_HINT}"

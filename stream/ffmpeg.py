@@ -168,6 +168,8 @@ class FfmpegSource:
         """Raise AudioError if the recording was not whole."""
         if not self._given_s and self._path is None and self._format.startswith("mov"):
             raise AudioError(self._name, "cannot be read from a pipe, as its index stands at the end; name the file")
+        if not self._given_s and self._faults:
+            raise AudioError(self._name, "holds nothing that can be decoded")
         whole_s = self._length_if_cut_off_s()
         if whole_s is not None:
             raise AudioError(

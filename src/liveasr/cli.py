@@ -65,7 +65,7 @@ def _vad_options(command: _Command) -> _Command:
         click.option("--max-segment-ms", type=click.IntRange(min=1000), default=20_000, show_default=True,
                      help="Longer segments are cut at their quietest point."),
         click.option("--speech-threshold", type=click.FloatRange(-1, 1, min_open=True, max_open=True),
-                     help="How sure of speech a frame must be; higher hears less.  [default: 0.6 or 0.5]"),
+                     help="How much likelier than silence speech must be.  [default: 0.6; with --schedule 0.5]"),
         click.option("--min-speech-ms", type=click.IntRange(min=0), default=0, show_default=True,
                      help="Drop segments with less speech than this."),
         click.option("--pad-before-ms", type=click.IntRange(0, 5000), default=0, show_default=True,
@@ -90,9 +90,9 @@ def _commands() -> None:
               help="Speech model; by default the best one installed. 'digits' is built in.")  # fmt: skip
 @click.option("--language", type=click.Choice(_LANGUAGES), default="auto", show_default=True, help="Spoken language.")
 @click.option("--itn", is_flag=True, help="Write numbers as digits, with punctuation, where the model can.")
-@click.option("--format", "-f", "formats", type=click.Choice(_FORMATS), multiple=True, default=["txt"],
-              show_default=True, help="Output format; may be given several times.")  # fmt: skip
-@click.option("--output", "-o", metavar="FILE|FOLDER", type=_FILE,
+@click.option("--format", "-f", "formats", type=click.Choice(_FORMATS), multiple=True,
+              help="Output format; may be given several times.  [default: as --output ends, else txt]")  # fmt: skip
+@click.option("--output", "-o", metavar="FILE|FOLDER",
               help="Write there, not to stdout; several recordings or formats need a folder.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @click.option("--words", is_flag=True, help="In text, add a line with the times of every word (json always has them).")
@@ -189,9 +189,10 @@ class _BenchGroup(click.Group):
 
 @_commands.group(cls=_BenchGroup)
 def bench() -> None:
-    """Measure how fast this computer is: `bench FILE...` transcribes, `bench live FILE...` captions.
+    """Measure how fast this computer is.
 
-    Measure on an idle machine.
+    `liveasr bench FILE...` tells how fast it transcribes (`liveasr bench files --help` has its options), `liveasr bench
+    live FILE...` how long captions take. Measure on an idle machine.
     """
 
 
@@ -222,7 +223,9 @@ def bench_live(**settings: Any) -> int:
 
     first_partial: from the first word to the first text. commit: from the end of a word to when it stands.
     final_after_speech: from the end of the last word to the final, which waits for the pause that ends a segment;
-    final_after_segment: from the end of that pause. loop_lag: how late the program's event loop runs.
+    final_after_segment: from the end of that pause. loop_lag: how late the program's event loop runs. edit_overhead: of
+    all words added and removed on the screen, the share that was not needed. unstable_partial_word_ratio: words shown
+    and then changed, for each word of the finals.
     """
     from liveasr.commands import bench_live as run
 

@@ -25,7 +25,7 @@ from liveasr.engines.base import DecodeOptions, Engine
 from liveasr.engines.convert import WeightType
 from liveasr.engines.convert import convert as write_gguf
 from liveasr.engines.registry import ARCHITECTURES, open_engine
-from liveasr.errors import AudioError, LiveasrError, OutputError
+from liveasr.errors import AudioError, LiveasrError, OutputError, UsageError
 from liveasr.stream import capture
 from liveasr.stream.detect import DetectorKind, detectors
 from liveasr.stream.live import LiveStream, run_loop
@@ -44,7 +44,7 @@ def transcribe(
     language: Language,
     itn: bool,
     formats: Sequence[Format],
-    output: Path | None,
+    output: str | None,
     force: bool,
     words: bool,
     threads: int | None,
@@ -55,6 +55,8 @@ def transcribe(
     """`liveasr transcribe`; every conflict is found before the first recording is read."""
     config = _vad_config(**vad_settings)
     _notice_webrtc(vad)
+    if any(path == Path() for path in paths):
+        raise UsageError("an empty PATH; for the recordings of this folder say ./")
     problems, recordings = targets.find_recordings(paths)
     for problem in problems:
         _log.error("%s", problem)
@@ -121,6 +123,8 @@ def live(
     **vad_settings: Any,
 ) -> int:
     """`liveasr live`."""
+    if realtime and file is None:
+        raise UsageError("--realtime plays a recording: add --file FILE")
     config = _vad_config(**vad_settings)
     _notice_webrtc(vad)
     found = None if file else capture.find_device(device)
@@ -133,7 +137,7 @@ def live(
                 detectors(vad, config)(), engine.front_end, LiveConfig(max_segment_ms=config.max_segment_ms)
             )
             stream = LiveStream(session, pool, DecodeOptions(language, itn))
-            keep = captioning.Keep(save, name, force=force)
+            keep = captioning.Keep(save, file, name, force=force)
             if file:
                 with batch.open_audio(file) as audio:
                     source = captioning.paced(audio.blocks(), realtime=realtime)

@@ -63,6 +63,9 @@ class EngineError(LiveasrError):
 class MissingExtraError(LiveasrError):
     """An optional part of liveasr is not installed."""
 
-    def __init__(self, extra: str, what: str) -> None:
-        super().__init__(f"{what} is not installed; install it with: pip install 'liveasr[{extra}]'")
+    def __init__(self, extra: str, package: str, purpose: str) -> None:
+        super().__init__(
+            f"{package}, which {purpose}, is not installed; install it with: pip install {package} "
+            f"(or everything of its kind: pip install 'liveasr[{extra}]')"
+        )
         self.extra = extra

@@ -36,7 +36,7 @@ def find(model: str) -> Path:
     Raises:
         ModelNotFoundError: there is none; the message lists what there is.
     """
-    if model.endswith(_SUFFIX) or os.sep in model:
+    if model.endswith(_SUFFIX) or os.sep in model or (model not in _BUILT_IN and Path(model).is_file()):
         path = Path(model)
         if not path.is_file():
             raise ModelNotFoundError(f"{path}: no such model file")

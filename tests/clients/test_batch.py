@@ -107,7 +107,7 @@ def test_a_bad_recording_is_told_and_the_others_are_done(
         f"{recordings[1]}: is not a recording that can be decoded"
     ]
     assert segments_of(out / "a.json") == segments_of(out / "c.json") == ["x"] * 3
-    assert sorted(path.name for path in out.iterdir()) == ["a.json", "c.json"]  # nothing was heard in b
+    assert {path.stem for path in out.iterdir()} == {"a", "c"}  # nothing was heard in b
 
 
 def test_what_was_heard_before_a_recording_broke_off_is_kept(

@@ -85,7 +85,7 @@ def test_a_damaged_recording_keeps_what_was_captioned_and_is_told(data: Path, tm
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--save", "talk.doc"], "talk.doc: its ending must be one of .srt"),
+        (["--save", "talk.doc"], "talk.doc: its ending must be one of .txt"),
         (["--save", "/nowhere/at/all/\0"], ""),
     ],
 )
@@ -106,9 +106,9 @@ def test_existing_files_are_kept_without_force(tmp_path: Path) -> None:
     path = tmp_path / "talk.srt"
     path.write_text("precious")
     with pytest.raises(OutputError, match="exists already; use --force"):
-        Keep([path], "digits", force=False)
+        Keep([path], None, "digits", force=False)
     assert path.read_text() == "precious"
-    keep = Keep([path], "digits", force=True)
+    keep = Keep([path], None, "digits", force=True)
     assert path.read_text() == "precious"  # until the new one is complete
     keep.transcript(LiveTranscript(0, 1, "one", "", 0, 500, Transcript(0, "one", (), 0, 500)))
     keep.finish(500, None)
@@ -117,7 +117,7 @@ def test_existing_files_are_kept_without_force(tmp_path: Path) -> None:
 
 def test_an_unknown_ending_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"its ending must be one of"):
-        Keep([tmp_path / "talk"], "digits", force=False)
+        Keep([tmp_path / "talk"], None, "digits", force=False)
 
 
 # A real sound server, whose monitor is a microphone that hears what is played.
@@ -205,3 +205,19 @@ def test_without_a_sound_input_the_way_out_is_told(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert "liveasr devices" in done.stderr or "libportaudio2" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_recording_itself_is_never_written_over(data: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.wav"
+    shutil.copy(data / "digits-clean.wav", own)
+    before = own.read_bytes()
+    done = live("--file", own, "--save", own, "--force")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{own}: is the recording itself" in done.stderr
+    assert own.read_bytes() == before
+
+
+def test_realtime_without_a_file_is_refused() -> None:
+    done = live("--realtime")
+    assert done.returncode == 1
+    assert "--realtime plays a recording" in done.stderr

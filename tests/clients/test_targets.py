@@ -38,7 +38,7 @@ def planned(
 ) -> dict[str, list[str]]:
     """Name of each recording -> where its formats go, below the folder of the first recording."""
     recordings = find_recordings(paths)[1]
-    jobs = plan(recordings, formats, output, force=force)
+    jobs = plan(recordings, formats, None if output is None else str(output), force=force)
     for job in jobs:
         for format_, path in job.outputs:
             assert path is None or path.suffix == f".{format_}" or path == output
@@ -170,14 +170,14 @@ def test_several_formats_do_not_fit_on_stdout(tmp_path: Path) -> None:
 
 def test_one_recording_in_one_format_goes_to_the_file_that_is_named(tmp_path: Path) -> None:
     output = tmp_path / "transcripts" / "Talk of Monday"
-    assert plan(find_recordings(make(tmp_path, "a.wav"))[1], ["srt"], output, force=False) == [
+    assert plan(find_recordings(make(tmp_path, "a.wav"))[1], ["srt"], str(output), force=False) == [
         Job(tmp_path / "a.wav", (("srt", output),))
     ]
 
 
 def test_an_output_that_is_a_folder_gets_a_file_in_it(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    (job,) = plan(find_recordings(make(tmp_path, "a.wav"))[1], ["srt"], tmp_path / "out", force=False)
+    (job,) = plan(find_recordings(make(tmp_path, "a.wav"))[1], ["srt"], str(tmp_path / "out"), force=False)
     assert job.outputs == (("srt", tmp_path / "out" / "a.srt"),)
 
 
@@ -191,7 +191,7 @@ def test_several_recordings_and_formats_get_a_file_each(tmp_path: Path) -> None:
 
 def test_a_folder_keeps_its_shape(tmp_path: Path) -> None:
     make(tmp_path / "in", "talk.wav", "monday/talk.wav", "tuesday/late/talk.wav")
-    jobs = plan(find_recordings([tmp_path / "in"])[1], ["txt"], tmp_path / "out", force=False)
+    jobs = plan(find_recordings([tmp_path / "in"])[1], ["txt"], str(tmp_path / "out"), force=False)
     assert [job.outputs[0][1] for job in jobs] == [
         tmp_path / "out" / name for name in ("monday/talk.txt", "talk.txt", "tuesday/late/talk.txt")
     ]
@@ -329,3 +329,33 @@ def test_problems_are_errors_of_the_recording(tmp_path: Path) -> None:
     problems, _ = find_recordings([tmp_path])
     assert isinstance(problems[0], AudioError)
     assert problems[0].path == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("output", "formats", "expected"),
+    [
+        ("x.srt", [], ("srt", "x.srt")),
+        ("x.SRT", [], ("srt", "x.SRT")),
+        ("x.srt", ["json"], ("json", "x.srt")),
+        ("x", [], ("txt", "x")),
+        ("-", [], ("txt", None)),
+        ("fresh/", [], ("txt", "fresh/a.txt")),
+    ],
+)
+def test_the_name_of_an_output_tells_what_it_is(
+    output: str,
+    formats: list[Format],
+    expected: tuple[str, str | None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (job,) = plan(find_recordings(make(tmp_path, "a.wav"))[1], formats, output, force=False)
+    ((format_, path),) = job.outputs
+    assert (format_, None if path is None else str(path)) == expected
+
+
+def test_several_recordings_do_not_make_a_folder_of_what_is_named_like_a_file(tmp_path: Path) -> None:
+    recordings = find_recordings(make(tmp_path, "a.wav", "b.wav"))[1]
+    with pytest.raises(OutputError, match="is a file; several recordings or formats need a folder"):
+        plan(recordings, [], str(tmp_path / "two.txt"), force=False)
