@@ -5,7 +5,6 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ import soundfile
 from rich.console import Console
 
 from liveasr.clients.captions import CaptionLines, CaptionScreen, CaptionView, level_db
-from liveasr.clients.targets import FORMAT_OF_SUFFIX, OutputFile
+from liveasr.clients.targets import FORMAT_OF_SUFFIX, OutputFile, free_part
 from liveasr.clients.writers import Writer, writer_for
 from liveasr.errors import LiveasrError, OutputError, UsageError
 from liveasr.stream.capture import Microphone
@@ -21,6 +20,7 @@ from liveasr.stream.live import LiveStream
 from liveasr.types import SAMPLE_RATE_HZ, SAMPLES_PER_MS, Float32Array, LiveTranscript
 
 _WAV = ".wav"
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _BLOCK_SAMPLES = 20 * SAMPLES_PER_MS
 
 
@@ -55,26 +55,33 @@ async def run(
     """Caption until the source ends or Ctrl-C; either way the last words are finished and everything is kept.
 
     Raises:
-        LiveasrError: the source or the engine failed; what was captioned until then has been shown and kept.
+        LiveasrError: the source, the engine or a file failed; what was captioned until then has been shown and kept.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, _interrupt, stop, stream)
+    for number in _STOP_SIGNALS:
+        loop.add_signal_handler(number, _interrupt, stop, stream)
     shown = asyncio.create_task(_show(stream, view, keep))
-    problem: LiveasrError | None = None
+    fed = asyncio.create_task(_feed(stream, source, microphone, view, keep, stop))
     try:
-        problem = await _feed(stream, source, microphone, view, keep, stop)
-        await stream.finish()
-        await shown
+        await asyncio.wait({shown, fed}, return_when=asyncio.FIRST_COMPLETED)
+        if not fed.done():  # nobody takes the captions any more
+            fed.cancel()
+        elif fed.exception() is not None and not isinstance(fed.exception(), LiveasrError):
+            stream.cancel()
+        results = await asyncio.gather(fed, shown, return_exceptions=True)
     finally:
-        loop.remove_signal_handler(signal.SIGINT)
+        for number in _STOP_SIGNALS:
+            loop.remove_signal_handler(number)
         stream.cancel()
-        with suppress(LiveasrError):
-            await shown
         view.close()
-        keep.finish(stream.heard_ms, str(problem) if problem else None)
-    if problem is not None:
-        raise problem
+    faults = [result for result in results if isinstance(result, Exception)]
+    try:
+        keep.finish(stream.heard_ms, str(faults[0]) if faults else None)
+    except OutputError as error:
+        faults.append(error)
+    if faults:
+        raise faults[0]
 
 
 class Keep:
@@ -105,7 +112,7 @@ class Keep:
                 raise OutputError(path, "exists already; use --force to replace it")
             if source is not None and path.exists() and path.samefile(source):
                 raise UsageError(f"{path}: is the recording itself")
-        for path in paths:
+        for path in dict.fromkeys(paths):
             if path.suffix.lower() == _WAV:
                 self._open_sound(path)
             else:
@@ -119,8 +126,12 @@ class Keep:
 
     def sound(self, samples: Float32Array) -> None:
         """The next samples that were heard."""
-        if self._sound is not None:
+        if self._sound is None or self._sound_path is None:
+            return
+        try:
             self._sound.write(samples)
+        except soundfile.SoundFileError as error:
+            raise OutputError(self._sound_path, f"cannot be written: {error}") from error
 
     def transcript(self, transcript: LiveTranscript) -> None:
         """Keep finals."""
@@ -129,18 +140,31 @@ class Keep:
                 writer.segment(transcript.final)
 
     def finish(self, heard_ms: int, error: str | None) -> None:
-        """Complete all files and give them their names."""
-        for writer in self._writers:
-            writer.finish(heard_ms, error)
-        for file in self._files:
-            file.commit()
+        """Complete all files and give them their names; one that cannot be written does not keep back the others.
+
+        Raises:
+            OutputError: of the first that cannot be written.
+        """
+        faults: list[OutputError] = []
+        for writer, file in zip(self._writers, self._files, strict=True):
+            try:
+                writer.finish(heard_ms, error)
+                file.commit()
+            except OutputError as fault:
+                file.abandon()
+                faults.append(fault)
         if self._sound is not None and self._sound_path is not None:
-            self._sound.close()
-            Path(self._sound.name).replace(self._sound_path)
+            try:
+                self._sound.close()
+                Path(self._sound.name).replace(self._sound_path)
+            except (soundfile.SoundFileError, OSError) as fault:
+                faults.append(OutputError(self._sound_path, f"cannot be written: {fault}"))
             self._sound = None
+        if faults:
+            raise faults[0]
 
     def _open_sound(self, path: Path) -> None:
-        part = path.with_name(path.name + ".part")
+        part = free_part(path)
         try:
             self._sound = soundfile.SoundFile(part, "w", SAMPLE_RATE_HZ, 1, "PCM_16", format="WAV")
         except (soundfile.SoundFileError, OSError) as error:
@@ -155,18 +179,17 @@ async def _feed(
     view: CaptionView,
     keep: Keep,
     stop: asyncio.Event,
-) -> LiveasrError | None:
-    """Feed the source to the stream; returns what ended it before its time."""
+) -> None:
+    """Feed the source to the stream, and end the stream with it, whatever ends it."""
     try:
         async for block in source:
             if stop.is_set():
-                return None
+                break
             keep.sound(block)
             await stream.feed(block)
             view.status(stream.heard_ms, level_db(block), stream.lag_ms, microphone.overflows if microphone else 0)
-    except LiveasrError as error:
-        return error
-    return None
+    finally:
+        await stream.finish()
 
 
 async def _show(stream: LiveStream, view: CaptionView, keep: Keep) -> None:

@@ -107,10 +107,10 @@ class OutputFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.part = path.with_name(path.name + ".part")
+        self.path = Path(os.path.realpath(path))  # a link stays, what it points at is replaced
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.part = self.path if _is_special(self.path) else free_part(self.path)
             # Names of recordings need not be UTF-8; what stands for such a byte is JSON too.
             self._file: IO[str] = self.part.open("w", encoding="utf-8", errors="backslashreplace", newline="\n")
         except (FileExistsError, NotADirectoryError) as error:
@@ -135,7 +135,8 @@ class OutputFile:
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
-            self.part.replace(self.path)
+            if self.part != self.path:
+                self.part.replace(self.path)
         except OSError as error:
             raise OutputError(
                 self.path, f"cannot be written: {error.strerror}; what was written is in {self.part}"
@@ -149,8 +150,24 @@ class OutputFile:
     def discard(self) -> None:
         """Close the file and remove it."""
         self.abandon()
-        with contextlib.suppress(OSError):  # an empty part does no harm
-            self.part.unlink()
+        if self.part != self.path:
+            with contextlib.suppress(OSError):  # an empty part does no harm
+                self.part.unlink()
+
+
+def free_part(path: Path) -> Path:
+    """A new, empty file beside path to write in until it is complete; nothing that exists is touched."""
+    for name in (f"{path.name}.part", f"{path.name}.{os.getpid()}.part"):
+        part = path.with_name(name)
+        with contextlib.suppress(FileExistsError):
+            part.open("x").close()
+            return part
+    raise OutputError(path, f"cannot be written: {part} exists already")
+
+
+def _is_special(path: Path) -> bool:
+    """Whether it is a pipe or a device, which is written to and never replaced."""
+    return _exists(path) and not path.is_file() and not path.is_dir()
 
 
 def _walk(folder: Path, unreadable: list[AudioError]) -> Iterator[Path]:
@@ -161,7 +178,8 @@ def _walk(folder: Path, unreadable: list[AudioError]) -> Iterator[Path]:
 
     for parent, folders, names in os.walk(folder, onerror=note):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(parent) / name for name in names if not name.startswith("."))
+        found = (Path(parent) / name for name in names if not name.startswith("."))
+        yield from (path for path in found if not _is_special(path))  # a pipe would be waited for without end
 
 
 def _in_folder(recordings: Sequence[Recording], formats: Sequence[Format], folder: Path) -> Iterator[Job]:

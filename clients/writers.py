@@ -6,6 +6,7 @@ end or at whatever interrupts it: what was written is then a whole document.
 
 import html
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
@@ -154,4 +155,10 @@ def writer_for(format_: Format, emit: Emit, path: Path, model: str, *, words: bo
 
 
 def _dump(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    # Bytes of file names that are no UTF-8 stay JSON whatever the output does with what it cannot encode.
+    return json.dumps(value, ensure_ascii=_needs_ascii())
+
+
+def _needs_ascii() -> bool:
+    """Whether stdout cannot show every character."""
+    return (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") not in ("utf8", "utf8sig")

@@ -97,6 +97,7 @@ class FfmpegSource:
         self._given_s = 0.0
         self._others_end_s = 0.0  # of what was read of other streams, on the file's clock
         self._decoded_bytes = 0
+        self._decoded_s = 0.0  # what these bytes gave
         self._faults = 0
 
     def mono(self) -> Iterator[tuple[Float32Array, int]]:
@@ -112,6 +113,7 @@ class FfmpegSource:
                 yield np.zeros(min(_SILENCE_SAMPLES, lost - start), np.float32), rate_hz
             if not isinstance(found, _Fault):
                 self._given_s += found.samples / rate_hz
+                self._decoded_s += found.samples / rate_hz
                 yield self._mean_of_channels(found), rate_hz
         if self._pipe is not None:
             self._pipe.check()
@@ -150,7 +152,7 @@ class FfmpegSource:
         without_clock = self._format in _WITHOUT_CLOCK
         if isinstance(found, _Fault):
             self._faults += 1
-            return self._given_s * found.size / self._decoded_bytes if without_clock and self._decoded_bytes else 0.0
+            return self._decoded_s * found.size / self._decoded_bytes if without_clock and self._decoded_bytes else 0.0
         if found.pts is None or (without_clock and self._start_s is not None):
             return 0.0
         at_s = _seconds(found, found.pts)

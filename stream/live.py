@@ -37,6 +37,7 @@ class LiveStream:
         self._idle = asyncio.Event()  # no final is waited for
         self._idle.set()
         self._ended = False
+        self._failed = False
         self._heard_samples = 0
         self._ended_at: dict[int, int] = {}  # segments without a final: milliseconds of audio when they ended
         self.last: Decoded | None = None
@@ -53,14 +54,20 @@ class LiveStream:
         return self.heard_ms - min(self._ended_at.values()) if self._ended_at else 0
 
     async def feed(self, samples: Float32Array) -> None:
-        """Take the next samples: (n,) float32 in [-1, 1], 16 kHz, mono. Waits while the engine is too far behind."""
+        """Take the next samples: (n,) float32 in [-1, 1], 16 kHz, mono. Waits while the engine is too far behind.
+
+        Once the engine has failed nothing is taken any more; `outputs` has the error.
+        """
+        if self._failed:
+            return
         self._heard_samples += samples.size
         await self._take(self._session.accept(samples))
 
     async def finish(self) -> None:
         """End the stream: every segment gets its final, then the outputs end."""
-        await self._take(self._session.finish())
-        await self._idle.wait()
+        if not self._failed:
+            await self._take(self._session.finish())
+            await self._idle.wait()
         self._end()
 
     def cancel(self) -> None:
@@ -85,6 +92,8 @@ class LiveStream:
             if isinstance(step, SpeechStart | SpeechEnd):
                 self._outputs.put_nowait(step)
                 continue
+            if self._failed:
+                return
             if step.is_final:
                 self._idle.clear()
                 self._ended_at[step.segment_id] = self.heard_ms
@@ -92,7 +101,10 @@ class LiveStream:
 
     def _deliver(self, answer: Decoded) -> None:
         self.last = answer
+        if self._failed:
+            return
         if isinstance(answer.result, LiveasrError):
+            self._failed = True
             self._pool.cancel(self._key)
             self._outputs.put_nowait(answer.result)
             self._idle.set()

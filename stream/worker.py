@@ -68,6 +68,7 @@ class DecodePool:
         self._next_session = 0
         self._cancelled: set[int] = set()  # sessions whose running decode nobody waits for
         self._running: dict[int, int] = {}  # decodes in lanes, by session
+        self._blocked: set[int] = set()  # sessions that wait for room
         self.decoded = 0
         """Decodes done since the beginning."""
         self._threads = [
@@ -101,12 +102,19 @@ class DecodePool:
     async def submit(self, session: int, request: DecodeRequest, options: DecodeOptions, deliver: Deliver) -> None:
         """Queue a decode; its answer is delivered in the event loop. A final waits here until the queue has room."""
         job = _Job(request, options, deliver, time.monotonic())
-        while not self._add(session, job):
-            self._room.clear()
-            await self._room.wait()
+        if self._add(session, job):
+            return
+        self._blocked.add(session)
+        try:
+            while session in self._blocked and not self._add(session, job):
+                self._room.clear()
+                await self._room.wait()
+        finally:
+            self._blocked.discard(session)
 
     def cancel(self, session: int) -> None:
         """Forget all that waits for a session; what a lane is at work on is not delivered."""
+        self._blocked.discard(session)
         with self._changed:
             self._queue.cancel(session)
             if self._running.get(session):
@@ -141,12 +149,11 @@ class DecodePool:
         """The loop of one lane."""
         while True:
             with self._changed:
-                taken = self._queue.take()
-                while taken is None:
-                    if self._closed:
-                        return
+                while not self._closed and len(self._queue) == 0:
                     self._changed.wait()
-                    taken = self._queue.take()
+                taken = None if self._closed else self._queue.take()
+                if taken is None:
+                    return
                 session, job = taken
                 self._running[session] = self._running.get(session, 0) + 1
             try:

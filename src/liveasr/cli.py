@@ -6,6 +6,7 @@ Each command imports its work when it runs, so that `--help` is quick.
 import io
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,9 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 def main() -> None:
     """Run the command line; errors are one line on stderr and a non-zero exit code, never a traceback."""
+    _open_standard_streams()
+    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: what was transcribed is completed and kept
+        signal.signal(number, signal.default_int_handler)
     # numpy's matrices are small here; threads for them only fight with ggml's for the cores.
     for variable in ("OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
         os.environ.setdefault(variable, "1")
@@ -53,6 +57,19 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort):
         _log.error("interrupted")
         sys.exit(_EXIT_INTERRUPTED)
+
+
+def _open_standard_streams() -> None:
+    """Open what our caller closed, or the next file to be opened would take its number and be written into."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - stays open as long as the program
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
 
 
 def _vad_options(command: _Command) -> _Command:

@@ -137,13 +137,14 @@ def live(
                 detectors(vad, config)(), engine.front_end, LiveConfig(max_segment_ms=config.max_segment_ms)
             )
             stream = LiveStream(session, pool, DecodeOptions(language, itn))
-            keep = captioning.Keep(save, file, name, force=force)
             if file:
                 with batch.open_audio(file) as audio:
+                    keep = captioning.Keep(save, file, name, force=force)
                     source = captioning.paced(audio.blocks(), realtime=realtime)
                     await captioning.run(stream, source, None, captioning.view_for_stdout(), keep)
             elif found:
                 with capture.Microphone(found) as microphone:
+                    keep = captioning.Keep(save, None, name, force=force)
                     view = captioning.view_for_stdout()
                     await captioning.run(stream, microphone.blocks(), microphone, view, keep)
         finally:
