@@ -115,3 +115,20 @@ def test_silence_and_no_audio_give_nothing(fsmn: FsmnWeights) -> None:
         await pool.close()
 
     run(work())
+
+
+def test_a_stream_whose_first_final_failed_still_ends(samples: Float32Array, fsmn: FsmnWeights) -> None:
+    async def work() -> None:
+        pool = DecodePool([FakeEngine([EngineError("not enough memory for this segment"), said("a b")])])
+        session = Session(FsmnDetector(fsmn, VadConfig()), FakeEngine.front_end, LiveConfig(partials=False))
+        stream = LiveStream(session, pool, DecodeOptions())
+        outputs = asyncio.create_task(collect(stream))
+        for block in pieces(samples, 320):
+            await stream.feed(block)
+            await asyncio.sleep(0)
+        await stream.finish()
+        with pytest.raises(EngineError, match="not enough memory"):
+            await outputs
+        await pool.close()
+
+    run(work())
