@@ -40,8 +40,6 @@ class LiveStream:
         self._failed = False
         self._heard_samples = 0
         self._ended_at: dict[int, int] = {}  # segments without a final: milliseconds of audio when they ended
-        self.last: Decoded | None = None
-        """The latest answer, for those who watch delays."""
 
     @property
     def heard_ms(self) -> int:
@@ -100,7 +98,6 @@ class LiveStream:
             await self._pool.submit(self._key, step, self._options, self._deliver)
 
     def _deliver(self, answer: Decoded) -> None:
-        self.last = answer
         if self._failed:
             return
         if isinstance(answer.result, LiveasrError):

@@ -79,11 +79,6 @@ class DecodePool:
             thread.start()
 
     @property
-    def front_end(self) -> Engine:
-        """An engine to ask for its front end."""
-        return self._engines[0]
-
-    @property
     def overtaken(self) -> int:
         """Partials dropped for newer ones since the beginning."""
         return self._queue.overtaken
