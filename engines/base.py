@@ -30,6 +30,10 @@ class Engine(Protocol):
     front_end: FrontEnd
     threads: int
     """That one decode uses."""
+    languages: tuple[Language, ...]
+    """That `DecodeOptions` may name."""
+    takes_hotwords: bool
+    """Whether words to listen for can be given."""
 
     def decode(self, features: Float32Array, options: DecodeOptions) -> Hypothesis:
         """Recognise one segment.

@@ -18,14 +18,21 @@ from liveasr.engines.native import ComputeContext, Graph, Tensor, Weights
 from liveasr.engines.tokens import TimedPiece, tag_name, to_text, to_words
 from liveasr.errors import ModelFileError, UsageError
 from liveasr.gguf_file import GgufFile
-from liveasr.types import Float32Array, Hypothesis, Int32Array
+from liveasr.types import Float32Array, Hypothesis, Int32Array, Language
 
 ARCHITECTURE = "sensevoice-small"
 _MEL_BINS, _LFR_M, _LFR_N = 80, 7, 6  # of WavFrontend in every released config; the file does not repeat them
 _STEP_MS = 60
 _LAYER_NORM_EPS = 1e-5  # `LayerNorm` of the reference's own sense_voice/model.py: torch's default
 _QUERY_ROWS = 4
-_LANGUAGE_ROWS = {"auto": 0, "zh": 3, "en": 4, "yue": 7, "ja": 11, "ko": 12}  # rows of embed.weight: lid_dict
+_LANGUAGE_ROWS: dict[Language, int] = {
+    "auto": 0,
+    "zh": 3,
+    "en": 4,
+    "yue": 7,
+    "ja": 11,
+    "ko": 12,
+}  # lid_dict
 _EVENT_EMOTION_ROWS = (1, 2)
 _WITH_ITN_ROW, _WITHOUT_ITN_ROW = 14, 15  # textnorm_dict
 _EMBED_ROWS = 16
@@ -99,6 +106,8 @@ class SenseVoice:
     """
 
     front_end = FrontEnd(_MEL_BINS, _LFR_M, _LFR_N)
+    languages = tuple(_LANGUAGE_ROWS)
+    takes_hotwords = False
 
     def __init__(self, model: SenseVoiceModel, threads: int, *, owns_model: bool = False) -> None:
         self.model = model

@@ -27,7 +27,7 @@ _log = logging.getLogger("liveasr")
 
 
 class Detector(Protocol):
-    """Audio and its features in, speech events out; `accept` any number of times, then `finish` once."""
+    """Audio and its features in, speech events out; `accept` and `flush` any number of times, then `finish` once."""
 
     @property
     def earliest_start(self) -> int:
@@ -41,6 +41,10 @@ class Detector(Protocol):
 
     def accept(self, samples: Float32Array, frames: FeatureFrames) -> list[SpeechEvent]:
         """Events of the next samples (n,), and of the log-mel frames that they completed."""
+        ...
+
+    def flush(self) -> list[SpeechEvent]:
+        """End the open segment where the frames scored so far end."""
         ...
 
     def finish(self) -> list[SpeechEvent]:
@@ -64,6 +68,10 @@ class _ScoringDetector:
     def speech_frames(self) -> int:
         """Frames of speech in the open segment so far."""
         return self._endpointer.speech_frames
+
+    def flush(self) -> list[SpeechEvent]:
+        """End the open segment."""
+        return self._endpointer.flush()
 
     def _follow(self, silence: Float32Array) -> list[SpeechEvent]:
         """Events of the next silence scores, (n,)."""
@@ -127,6 +135,10 @@ class WindowDetector:
     def accept(self, samples: Float32Array, frames: FeatureFrames) -> list[SpeechEvent]:  # noqa: ARG002 - the contract
         """Events of the next samples."""
         return self._windows.accept(samples.size)
+
+    def flush(self) -> list[SpeechEvent]:
+        """End the open window."""
+        return self._windows.flush()
 
     def finish(self) -> list[SpeechEvent]:
         """The end of the last window."""

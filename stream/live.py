@@ -6,7 +6,9 @@ The policy is all in `session.py`, the threads are in `worker.py`; here they mee
 import asyncio
 import importlib
 import importlib.util
+from collections import deque
 from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from liveasr.engines.base import DecodeOptions
@@ -15,12 +17,18 @@ from liveasr.stream.session import DecodeRequest, Session
 from liveasr.stream.worker import Decoded, DecodePool
 from liveasr.types import SAMPLES_PER_MS, Float32Array, LiveTranscript, SpeechEnd, SpeechEvent, SpeechStart
 
-Output: TypeAlias = SpeechEvent | LiveTranscript
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """Every segment that ended before a flush has its final."""
+
+
+Output: TypeAlias = SpeechEvent | LiveTranscript | Flushed
 _END = None
 
 
 class LiveStream:
-    """One stream. Call `feed` any number of times, then `finish` once, while someone iterates over `outputs`.
+    """One stream. Call `feed` and `flush` at will, then `finish` once, while someone iterates over `outputs`.
 
     Args:
         session: a fresh one.
@@ -40,6 +48,9 @@ class LiveStream:
         self._failed = False
         self._heard_samples = 0
         self._ended_at: dict[int, int] = {}  # segments without a final: milliseconds of audio when they ended
+        self._segments_ended = 0
+        self._finals = 0
+        self._flushes: deque[int] = deque()  # how many finals each flush waits for
 
     @property
     def heard_ms(self) -> int:
@@ -60,6 +71,14 @@ class LiveStream:
             return
         self._heard_samples += samples.size
         await self._take(self._session.accept(samples))
+
+    async def flush(self) -> None:
+        """End the open segment here; `Flushed` follows the finals of all segments so far."""
+        if self._failed:
+            return
+        await self._take(self._session.flush())
+        self._flushes.append(self._segments_ended)
+        self._tell_flushed()
 
     async def finish(self) -> None:
         """End the stream: every segment gets its final, then the outputs end."""
@@ -94,6 +113,7 @@ class LiveStream:
                 return
             if step.is_final:
                 self._idle.clear()
+                self._segments_ended += 1
                 self._ended_at[step.segment_id] = self.heard_ms
             await self._pool.submit(self._key, step, self._options, self._deliver)
 
@@ -109,9 +129,16 @@ class LiveStream:
         for transcript in self._session.decoded(answer.request, answer.result, answer.took_ms):
             if transcript.is_final:
                 del self._ended_at[transcript.segment_id]
+                self._finals += 1
             self._outputs.put_nowait(transcript)
+            self._tell_flushed()
         if not self._session.finals_pending:
             self._idle.set()
+
+    def _tell_flushed(self) -> None:
+        while self._flushes and self._finals >= self._flushes[0]:
+            self._flushes.popleft()
+            self._outputs.put_nowait(Flushed())
 
     def _end(self) -> None:
         if not self._ended:

@@ -6,6 +6,8 @@ are a slice of the stream's, equal to the bit to the frames of the audio cut the
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from liveasr.stream.detect import Detector
 from liveasr.stream.fbank import HOP_SAMPLES, MEL_BINS, OnlineFbank, frame_count
 from liveasr.stream.ring import FrameRing
@@ -26,7 +28,7 @@ class Segment:
 
 
 class Segmenter:
-    """Cuts a stream into segments. Call `accept` (or `follow`) any number of times, then `finish` once.
+    """Cuts a stream into segments. Call `accept` (or `follow`, `flush`) any number of times, then `finish` once.
 
     Keeps the frames of the open segment and of the detector's look-back, no more.
     """
@@ -50,6 +52,10 @@ class Segmenter:
         """As `accept`, with all events in order; each SpeechEnd is followed by its segment."""
         frames = self._fbank.accept(samples)
         return self._handle(frames, self._detector.accept(samples, frames))
+
+    def flush(self) -> list[SpeechEvent | Segment]:
+        """End the open segment here, up to 50 ms before the last sample; the stream goes on."""
+        return self._handle(self._fbank.accept(np.zeros(0, np.float32)), self._detector.flush())
 
     def follow_end(self) -> list[SpeechEvent | Segment]:
         """As `finish`, with all events in order."""

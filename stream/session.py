@@ -94,7 +94,7 @@ class _Live:
 
 
 class Session:
-    """One stream of speech. Call `accept` any number of times, then `finish` once; `decoded` whenever a decode is done.
+    """One stream of speech. Call `accept` and `flush` any number of times, then `finish` once; `decoded` for answers.
 
     Args:
         detector: a fresh one.
@@ -122,6 +122,10 @@ class Session:
         steps = self._handle(self._segmenter.follow(samples))
         request = self._partial_request()
         return steps if request is None else [*steps, request]
+
+    def flush(self) -> list[SessionStep]:
+        """End the open segment here: its end, and the request for its final. The stream goes on."""
+        return self._handle(self._segmenter.flush())
 
     def finish(self) -> list[SessionStep]:
         """End the stream: the end of an open segment, and the request for its final."""

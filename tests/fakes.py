@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from liveasr.engines.base import DecodeOptions, FrontEnd
 from liveasr.errors import LiveasrError
-from liveasr.types import Float32Array, Hypothesis, Word
+from liveasr.types import Float32Array, Hypothesis, Language, Word
 
 WORD_MS = 100
 
@@ -24,6 +24,8 @@ class FakeEngine:
 
     front_end = FrontEnd(mel_bins=80, lfr_m=7, lfr_n=6)
     threads = 1
+    languages: tuple[Language, ...] = ("auto", "en")
+    takes_hotwords = False
 
     def __init__(self, answers: Iterable[Hypothesis | LiveasrError]) -> None:
         self._answers = list(answers)

@@ -11,7 +11,7 @@ released model. A window of 200 ms decides between speech and silence (hysteresi
     paused      speech, and the window says speech   speaking    SpeechStart at the cut
     paused      silence for the end silence          waiting
                 or for half of max_segment_ms
-    speaking    the end of the stream                            SpeechEnd
+    speaking    the end of the stream, or a flush   waiting     SpeechEnd
 
 With min_speech_ms a SpeechStart waits until so much speech was heard; a segment that ends before is never spoken of.
 
@@ -96,6 +96,20 @@ class Endpointer:
         for score in silence.tolist():
             events += self._step(score)
         return events
+
+    def flush(self) -> list[SpeechEvent]:
+        """End the open segment with the last frame, as if the pause behind it had come; the stream goes on.
+
+        Raises:
+            UsageError: after finish.
+        """
+        if self._finished:
+            raise UsageError("flush() was called after finish()")
+        if self._start is None:
+            return []
+        self._window.clear()
+        self._scheduled_ms = 0
+        return self._end(self._frame)
 
     def finish(self) -> list[SpeechEvent]:
         """End the stream; an open segment ends with its last frame."""

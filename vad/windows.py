@@ -3,6 +3,8 @@
 from liveasr.types import SAMPLES_PER_MS, SpeechEnd, SpeechEvent, SpeechStart
 from liveasr.vad.config import FRAME_MS
 
+_HOP_SAMPLES = FRAME_MS * SAMPLES_PER_MS
+
 
 class FixedWindows:
     """Cuts a stream every `window_ms`; every cut but the last is forced."""
@@ -15,6 +17,7 @@ class FixedWindows:
         """Forget everything; afterwards this equals a new object."""
         self._heard = 0  # samples
         self._start = 0  # of the open window
+        self._open = False
 
     @property
     def earliest_start(self) -> int:
@@ -29,8 +32,9 @@ class FixedWindows:
     def accept(self, samples: int) -> list[SpeechEvent]:
         """Events of the next so many samples."""
         events: list[SpeechEvent] = []
-        if samples and self._heard == 0:
-            events.append(SpeechStart(0, 1))
+        if samples and not self._open:
+            self._open = True
+            events.append(SpeechStart(self._start, self._heard + 1))
         self._heard += samples
         while self._heard > self._start + self._window_samples:
             self._start += self._window_samples
@@ -38,6 +42,16 @@ class FixedWindows:
             events += [SpeechEnd(self._start, known_at, forced_cut=True), SpeechStart(self._start, known_at)]
         return events
 
+    def flush(self) -> list[SpeechEvent]:
+        """End the open window at the last whole frame, if it holds one; the next begins there."""
+        end = self._heard // _HOP_SAMPLES * _HOP_SAMPLES
+        if not self._open or end == self._start:
+            return []
+        self._start = end
+        self._open = self._heard > end
+        ended: list[SpeechEvent] = [SpeechEnd(end, self._heard)]
+        return [*ended, SpeechStart(end, self._heard)] if self._open else ended
+
     def finish(self) -> list[SpeechEvent]:
         """The end of the last window, if there was any audio."""
-        return [SpeechEnd(self._heard, self._heard)] if self._heard else []
+        return [SpeechEnd(self._heard, self._heard)] if self._open else []

@@ -3,11 +3,13 @@
 LiveasrError
   UsageError            the caller's mistake: feeding after finish, an unknown language
   AudioError            a recording that cannot be read, or that holds no audio
+  OutputError           a file that cannot be written, or must not be replaced
   ModelError
     ModelNotFoundError  no model of that name is installed
     ModelFileError      a file that is not a model this program can run: corrupt, foreign, incomplete
   EngineError           the native library failed
   MissingExtraError     an optional part is not installed
+  WireError             the other side of a connection broke the protocol, or refused
 """
 
 from pathlib import Path
@@ -69,3 +71,13 @@ class MissingExtraError(LiveasrError):
             f"(or everything of its kind: pip install 'liveasr[{extra}]')"
         )
         self.extra = extra
+
+
+class WireError(LiveasrError):
+    """The other side of a connection broke the protocol, or refused; `code` is one of docs/protocol.md."""
+
+    def __init__(self, code: str, message: str, *, fatal: bool = True) -> None:
+        super().__init__(message)
+        self.code = code
+        self.fatal = fatal
+        """Whether the connection ends with it."""

@@ -64,6 +64,9 @@ class ScriptedDetector:
             events.append(event)
         return events
 
+    def flush(self) -> list[SpeechEvent]:
+        return self.finish()
+
     def finish(self) -> list[SpeechEvent]:
         if self._start is None:
             return []
