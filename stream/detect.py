@@ -146,22 +146,27 @@ class WindowDetector:
 
 
 def detectors(kind: DetectorKind, config: VadConfig, watch: Watcher = lambda _silence: None) -> Callable[[], Detector]:
-    """A maker of fresh detectors, one for each stream, which share what can be shared.
+    """A maker of fresh detectors of the same settings, one for each stream. Arguments as of `detector_maker`."""
+    make = detector_maker(kind, watch)
+    return lambda: make(config)
+
+
+def detector_maker(kind: DetectorKind, watch: Watcher = lambda _silence: None) -> Callable[[VadConfig], Detector]:
+    """A maker of fresh detectors, which share what can be shared.
 
     Where the weights of the FSMN-VAD cannot be read, WebRTC's detector takes its place, with a warning.
 
     Args:
         kind: which.
-        config: its settings.
         watch: sees the silence score of every 10 ms; windows have none.
     """
     if kind == "none":
-        return lambda: WindowDetector(config)
+        return WindowDetector
     if kind == "fsmn":
         try:
             with GgufFile(store.built_in(store.VAD_MODEL)) as file:
                 fsmn = weights.load(file)
-            return lambda: FsmnDetector(fsmn, config, watch)
+            return lambda config: FsmnDetector(fsmn, config, watch)
         except ModelError as error:
             _log.warning("%s; falling back to WebRTC's voice activity detector, which is less exact", error)
-    return lambda: WebrtcDetector(WebrtcScorer(), config, watch)
+    return lambda config: WebrtcDetector(WebrtcScorer(), config, watch)

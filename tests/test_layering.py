@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "liveasr.store": ("liveasr.types", "liveasr.errors", "liveasr.gguf_file", "liveasr.models"),
     "liveasr.cli": (*FRONT_DOOR, "liveasr.commands", *(f"liveasr.{room}" for room in ROOMS)),
     "liveasr.commands": (*FRONT_DOOR, *(f"liveasr.{room}" for room in ROOMS)),
+    "liveasr.serving": (*FRONT_DOOR, *(f"liveasr.{room}" for room in ROOMS)),
     "liveasr.__main__": ("liveasr.cli",),
     "liveasr": (),
 }
@@ -59,7 +60,10 @@ ONLY_IN = {
     "starlette": SOCKETS,
     "uvicorn": SOCKETS,
     "websockets": SOCKETS,
-    "asyncio": (*SOCKETS, "liveasr.stream.worker", "liveasr.stream.live", "liveasr.stream.capture"),
+    "asyncio": (
+        *SOCKETS,
+        *(f"liveasr.stream.{module}" for module in ("worker", "live", "capture", "mailbox", "service", "connection")),
+    ),
 }
 
 

@@ -181,6 +181,38 @@ def live(**settings: Any) -> int:
 
 
 @_commands.command()
+@click.option("--model", "models", metavar="NAME|FILE.gguf", multiple=True,
+              help="A model to offer; may be repeated, the first is the default.  [default: the best installed]")  # fmt: skip
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes any free one.")
+@click.option("--token", envvar="LIVEASR_TOKEN", metavar="SECRET",
+              help="What clients must know; better given in LIVEASR_TOKEN, where `ps` does not show it.")  # fmt: skip
+@click.option("--no-auth", is_flag=True, help="Serve other computers without a token.")
+@click.option("--allow-origin", "origins", metavar="URL", multiple=True,
+              help="Pages of this origin may connect too, as in https://app.example.org; may be repeated.")  # fmt: skip
+@click.option("--tls-cert", metavar="FILE", type=_FILE, help="Certificate chain, to serve https and wss.")
+@click.option("--tls-key", metavar="FILE", type=_FILE, help="Its key.")
+@click.option("--threads", type=click.IntRange(1, 64), help="For one decode; by default one a core, at most four.")
+@click.option("--vad", type=click.Choice(["fsmn", "webrtc"]), default="fsmn", show_default=True,
+              help="Voice activity detector.")  # fmt: skip
+def serve(**settings: Any) -> int:
+    """Serve captions over a WebSocket, and a page that captions a browser's microphone.
+
+    Only this computer may connect unless --host says otherwise, which takes a token or --no-auth. Ctrl-C or SIGTERM
+    takes no new session, finishes what is being said, and ends after 10 s at the latest.
+
+    \b
+    Examples:
+      liveasr serve
+      liveasr serve --model sensevoice-small-q8 --model digits --port 9000
+      LIVEASR_TOKEN=secret liveasr serve --host 0.0.0.0 --tls-cert chain.pem --tls-key key.pem
+    """  # noqa: D301 - \b is click's mark for a block to leave as it is
+    from liveasr.serving import serve as run
+
+    return run(**settings)
+
+
+@_commands.command()
 def devices() -> int:
     """List the sound inputs of this computer."""
     from liveasr.commands import devices as run

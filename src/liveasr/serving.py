@@ -1,0 +1,82 @@
+"""What `liveasr serve` does, from its options to its end."""
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from liveasr import store
+from liveasr.engines.registry import ARCHITECTURES, open_engine
+from liveasr.errors import ModelNotFoundError, UsageError
+from liveasr.stream.access import Access, is_loopback
+from liveasr.stream.detect import DetectorKind, detector_maker
+from liveasr.stream.live import run_loop
+from liveasr.stream.server import Server, addresses, create_app, listen
+from liveasr.stream.service import OfferedModel, Service
+
+_log = logging.getLogger("liveasr")
+
+
+def serve(
+    models: Sequence[str],
+    host: str,
+    port: int,
+    token: str | None,
+    no_auth: bool,
+    origins: Sequence[str],
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    threads: int | None,
+    vad: DetectorKind,
+) -> int:
+    """`liveasr serve`."""
+    local = is_loopback(host)
+    if not local and token is None and not no_auth:
+        raise UsageError(
+            f"--host {host} lets other computers in: give clients a token by LIVEASR_TOKEN, or say --no-auth"
+        )
+    if (tls_cert is None) != (tls_key is None):
+        raise UsageError("--tls-cert and --tls-key go together")
+    tls = (tls_cert, tls_key) if tls_cert and tls_key else None
+    access = Access(token, tuple(origins), local_only=not no_auth)
+    new_detector = detector_maker(vad)
+    listeners = listen(host, port)
+    offered = [_offer(path, threads) for path in _chosen(models)]
+    page = Path(str(resources.files("liveasr.clients"))) / "web"
+    app = create_app(lambda: Service(offered, new_detector), access, page)
+
+    def started() -> None:
+        for address in addresses(listeners, tls=tls is not None):
+            sys.stdout.write(f"liveasr: the page is at {address} and the WebSocket below it at /v1/stream\n")
+        names = ", ".join(model.name for model in offered)
+        sys.stdout.write(f"liveasr: serving {names}; Ctrl-C ends\n")
+        sys.stdout.flush()
+
+    run_loop(Server(app, started, tls).serve(listeners))
+    return 0
+
+
+def _chosen(models: Sequence[str]) -> list[Path]:
+    """The files of the models to offer. Where nothing is installed, the page still has something to show."""
+    if models:
+        return list(dict.fromkeys(store.find(model) for model in models))
+    try:
+        return [store.best_installed(ARCHITECTURES)]
+    except ModelNotFoundError:
+        return [store.built_in(store.DEMONSTRATION_MODEL)]
+
+
+def _offer(path: Path, threads: int | None) -> OfferedModel:
+    """A model with as many lanes as the machine has cores for."""
+    demonstration = path == store.built_in(store.DEMONSTRATION_MODEL)
+    if demonstration:
+        _log.warning(
+            "'digits' is a demonstration: it knows ten words, zero to nine, in English. A full model: %s",
+            store.download_command(),
+        )
+    engine = open_engine(path, threads)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    lanes = [engine.lane() for _ in range(cores // engine.threads - 1)]
+    return OfferedModel(path.stem, [*lanes, engine], demonstration)
