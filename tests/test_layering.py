@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "liveasr.models": (),
     "liveasr.gguf_file": ("liveasr.types", "liveasr.errors"),
     "liveasr.store": ("liveasr.types", "liveasr.errors", "liveasr.gguf_file", "liveasr.models"),
-    "liveasr.cli": (*FRONT_DOOR, "liveasr.commands", *(f"liveasr.{room}" for room in ROOMS)),
+    "liveasr.cli": (*FRONT_DOOR, "liveasr.commands", "liveasr.serving", *(f"liveasr.{room}" for room in ROOMS)),
     "liveasr.commands": (*FRONT_DOOR, *(f"liveasr.{room}" for room in ROOMS)),
     "liveasr.serving": (*FRONT_DOOR, *(f"liveasr.{room}" for room in ROOMS)),
     "liveasr.__main__": ("liveasr.cli",),
