@@ -62,6 +62,11 @@ class LiveStream:
         """How much audio came in since the oldest segment ended that has no final yet; 0 if there is none."""
         return self.heard_ms - min(self._ended_at.values()) if self._ended_at else 0
 
+    @property
+    def settled_sample(self) -> int:
+        """All audio before it has its final, or is no speech."""
+        return self._session.settled_sample
+
     async def feed(self, samples: Float32Array) -> None:
         """Take the next samples: (n,) float32 in [-1, 1], 16 kHz, mono. Waits while the engine is too far behind.
 

@@ -45,11 +45,14 @@ class Inbox:
         """Of audio."""
         return self._bytes
 
-    async def put(self, audio: Audio) -> None:
-        """Add audio; waits while there is too much already."""
+    async def room(self) -> None:
+        """Wait until there is room for more audio: before adding any, or after."""
         while self._bytes >= self._max_bytes:
             self._room.clear()
             await self._room.wait()
+
+    def put(self, audio: Audio) -> None:
+        """Add audio."""
         self._bytes += len(audio.payload)
         for start in range(0, max(1, len(audio.payload)), self._stretch_bytes):
             piece = audio.payload[start : start + self._stretch_bytes]
@@ -120,11 +123,14 @@ class Outbox:
         self._waiting[key] = message
         self._filled.set()
 
-    async def take(self) -> ServerMessage:
-        """The next message."""
+    async def wait(self) -> None:
+        """Wait for a message."""
         while not self._waiting:
             self._filled.clear()
             await self._filled.wait()
+
+    def take(self) -> ServerMessage:
+        """The next message of those that wait."""
         return self._waiting.pop(next(iter(self._waiting)))
 
     def _key(self, message: ServerMessage) -> str | int:

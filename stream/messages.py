@@ -35,8 +35,12 @@ ErrorCode: TypeAlias = Literal[
     "misnumbered",
     "unsupported",
     "overloaded",
+    "too_many_sessions",
+    "session_limit",
     "slow_reader",
     "idle",
+    "gone",
+    "replaced",
     "engine_failed",
     "shutdown",
     "internal",
@@ -46,9 +50,13 @@ CLOSE_CODES: dict[str, int] = {
     "unsupported": 4404,
     "idle": 4408,
     "wrong_order": 4409,
+    "gone": 4410,
+    "replaced": 4411,
+    "session_limit": 4413,
     "misnumbered": 4416,
     "slow_reader": 4429,
     "engine_failed": 4500,
+    "too_many_sessions": 4503,
     "internal": 1011,
     "shutdown": 1001,
     "overloaded": 1013,
@@ -67,6 +75,9 @@ class _ClientMessage(_Strict, frozen=True, kw_only=True, tag_field="type"):
 
 class _ServerMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     """What a server sends."""
+
+    seq: int = 0
+    """1, 2, 3, ... in a session, over all its connections; 0 for what belongs to a connection alone."""
 
 
 Encoding: TypeAlias = Literal["s16le", "f32le"]
@@ -114,6 +125,14 @@ class Start(_ClientMessage, frozen=True, kw_only=True, tag="start"):
     vad: VadSettings = VadSettings()
 
 
+class Resume(_ClientMessage, frozen=True, kw_only=True, tag="resume"):
+    """Go on with a session whose connection broke, in the place of `Start`."""
+
+    session: Annotated[str, Meta(max_length=100)]
+    seq: Annotated[int, Meta(ge=0, le=_MAX_ID)]
+    """Of the last message that came."""
+
+
 class Flush(_ClientMessage, frozen=True, kw_only=True, tag="flush"):
     """Finish the open segment now; `Flushed` follows its final."""
 
@@ -155,6 +174,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """A longer message closes the connection with 1009."""
     idle_s: float
     """So long without any message, and the session ends."""
+    resume_s: float
+    """So long a session waits for its client after a connection broke."""
+    session_s: float
+    """The longest session."""
 
 
 class Ready(_ServerMessage, frozen=True, kw_only=True, tag="ready"):
@@ -167,11 +190,26 @@ class Ready(_ServerMessage, frozen=True, kw_only=True, tag="ready"):
     models: tuple[ModelInfo, ...]
 
 
+class Resumed(_ServerMessage, frozen=True, kw_only=True, tag="resumed"):
+    """The session goes on; what was said meanwhile follows."""
+
+    session: str
+    number: int
+    """Of the last audio that came; the client goes on with the next."""
+    flushes: int
+    """How many came."""
+    stopping: bool
+    """Whether stop came."""
+
+
 class Ack(_ServerMessage, frozen=True, kw_only=True, tag="ack"):
-    """All audio up to a number was taken."""
+    """How far the server has come. Audio up to `number` is settled: its text is final, or it holds none."""
 
     number: int
+    settled_ms: int
+    """All before it has been said in finals; a new session that begins here says nothing twice."""
     heard_ms: int
+    """How much audio was taken."""
 
 
 class SpeechStarted(_ServerMessage, frozen=True, kw_only=True, tag="speech_start"):
@@ -261,13 +299,13 @@ class Done(_ServerMessage, frozen=True, kw_only=True, tag="done"):
     segments: int
 
 
-ClientMessage: TypeAlias = Start | Flush | Stop | Ping
+ClientMessage: TypeAlias = Start | Resume | Flush | Stop | Ping
 ServerMessage: TypeAlias = (
-    Ready | Ack | SpeechStarted | SpeechEnded | Transcript | Flushed | Lag | Overload | Pong | Error | Done
+    Ready | Resumed | Ack | SpeechStarted | SpeechEnded | Transcript | Flushed | Lag | Overload | Pong | Error | Done
 )
-_CLIENT_TYPES: tuple[type[ClientMessage], ...] = (Start, Flush, Stop, Ping)
+_CLIENT_TYPES: tuple[type[ClientMessage], ...] = (Start, Resume, Flush, Stop, Ping)
 _SERVER_TYPES: tuple[type[ServerMessage], ...] = (
-    Ready, Ack, SpeechStarted, SpeechEnded, Transcript, Flushed, Lag, Overload, Pong, Error, Done,
+    Ready, Resumed, Ack, SpeechStarted, SpeechEnded, Transcript, Flushed, Lag, Overload, Pong, Error, Done,
 )  # fmt: skip
 
 

@@ -1,21 +1,28 @@
 """The conversation over the wire, both sides, as state machines without I/O: frames in, messages out, and back.
 
     state       a client may send            a server may send              next
-    new         start, ping                  pong, error                    open, with start
+    new         start, resume, ping          pong, error                    open, with start
     open        audio, flush, stop, ping     pong, error, ready; then all   stopping, with stop
     stopping    ping                         the same                       closed, with done
     closed      -                            -
 
 `ready` comes once; a client need not wait for it. A fatal error closes from anywhere, and so does a `done` that a
-shutting server sends while the session is open. Audio is numbered from 1, without gaps. Each object serves one
-connection; whoever owns the socket calls
+shutting server sends while the session is open. Audio is numbered from 1, without gaps, and so is what the server says.
+Whoever owns the socket calls
 
     ServerProtocol   receive(frame) for what came in, send(message) for the frame to send
     ClientProtocol   start, audio, flush, stop, ping for the frame to send, receive(frame) for what came in
+
+An object serves one session, over one connection after another: when the client of a new connection says resume, the
+new connection's object has done its work, and the session's own goes on there. `resumed` tells the client how much of
+what it sent has come, and the server repeats what the client has not heard; so nothing is lost, and nothing said twice.
 """
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+import msgspec
 
 from liveasr.errors import UsageError, WireError
 from liveasr.stream.messages import (
@@ -30,6 +37,8 @@ from liveasr.stream.messages import (
     Ping,
     Pong,
     Ready,
+    Resume,
+    Resumed,
     ServerMessage,
     Start,
     Stop,
@@ -43,12 +52,14 @@ from liveasr.stream.messages import (
 
 State: TypeAlias = Literal["new", "open", "stopping", "closed"]
 _CLIENT_MAY_SEND: dict[State, tuple[type, ...]] = {
-    "new": (Start, Ping),
+    "new": (Start, Resume, Ping),
     "open": (Audio, Flush, Stop, Ping),
     "stopping": (Ping,),
     "closed": (),
 }
 _BEFORE_READY = (Ready, Pong, Error)
+MAX_REPEATED = 1_000
+"""Messages of the server that can be repeated: more than it says in the time that a dead connection goes unnoticed."""
 
 
 def _name(message: ClientMessage | Audio | ServerMessage) -> str:
@@ -57,7 +68,7 @@ def _name(message: ClientMessage | Audio | ServerMessage) -> str:
 
 
 class ServerProtocol:
-    """The server's side of one connection."""
+    """The server's side of one session."""
 
     def __init__(self) -> None:
         self.state: State = "new"
@@ -66,6 +77,9 @@ class ServerProtocol:
         self._ready = False
         self._broken = False  # by the client: nothing that it sends is taken any more
         self._audio = AudioFormat()
+        self._flushes = 0
+        self._seq = 0  # of the last message sent
+        self._sent: deque[str] = deque(maxlen=MAX_REPEATED)  # the last frames
 
     def receive(self, frame: str | bytes) -> ClientMessage | Audio:
         """What a frame of the client says.
@@ -94,7 +108,26 @@ class ServerProtocol:
             self.state = "open"
         elif isinstance(message, Stop):
             self.state = "stopping"
+        elif isinstance(message, Flush):
+            self._flushes += 1
         return message
+
+    def resume(self, session: str, seq: int) -> list[str]:
+        """The frames for a client that has come back: `resumed`, and what it has not heard.
+
+        Args:
+            session: the id.
+            seq: of the last message that the client heard.
+
+        Raises:
+            WireError: what it has not heard is forgotten already, or was never said.
+        """
+        unheard = self._seq - seq
+        if not 0 <= unheard <= len(self._sent):
+            raise WireError("gone", f"message {seq} of this session is none that can be gone on from; start anew")
+        stopping = self.state in ("stopping", "closed")
+        resumed = Resumed(session=session, number=self.last_number, flushes=self._flushes, stopping=stopping)
+        return [encode(resumed), *list(self._sent)[len(self._sent) - unheard :]]
 
     def send(self, message: ServerMessage) -> str:
         """The frame of a message to the client.
@@ -112,7 +145,12 @@ class ServerProtocol:
             self._ready = True
         elif isinstance(message, Done) or (isinstance(message, Error) and message.fatal):
             self.state = "closed"
-        return encode(message)
+        if not self._ready:
+            return encode(message)
+        self._seq += 1
+        frame = encode(msgspec.structs.replace(message, seq=self._seq))
+        self._sent.append(frame)
+        return frame
 
     def _check_audio(self, audio: Audio) -> None:
         expected = self.last_number + 1
@@ -129,8 +167,8 @@ class ServerProtocol:
 def _order_broken(message: ClientMessage | Audio, state: State) -> str:
     if state == "new":
         return f"{_name(message)} before start"
-    if isinstance(message, Start):
-        return "a second start; a connection carries one session"
+    if isinstance(message, Start | Resume):
+        return f"{_name(message)} within a session; a connection carries one"
     return f"{_name(message)} after stop"
 
 
@@ -143,7 +181,7 @@ class _Heard:
 
 
 class ClientProtocol:
-    """The client's side of one connection."""
+    """The client's side of one session."""
 
     def __init__(self) -> None:
         self.state: State = "new"
@@ -151,8 +189,12 @@ class ClientProtocol:
         """Of the audio sent; 0 before the first."""
         self.max_message_bytes = MAX_MESSAGE_BYTES
         """The server's own limit once it is ready."""
+        self.session: str | None = None
+        """Its id, once it is ready."""
         self._audio = AudioFormat()
         self._ready = False
+        self._resuming = False
+        self._seq = 0  # of the last message that came
         self._open: dict[int, _Heard] = {}  # segments with transcripts, but without a final
         self._next_final = 0
 
@@ -162,6 +204,17 @@ class ClientProtocol:
         self.state = "open"
         self._audio = message.audio
         return encode(message)
+
+    def resume(self) -> str:
+        """The first frame on a new connection, after the last one broke; go on once `Resumed` has come.
+
+        Raises:
+            UsageError: the session was not ready yet, so that there is nothing to resume.
+        """
+        if self.session is None or self.state == "closed":
+            raise UsageError("there is no session to resume")
+        self._resuming = True
+        return encode(Resume(session=self.session, seq=self._seq))
 
     def audio(self, payload: bytes) -> bytes:
         """The frame of the next samples, in the format that `start` named.
@@ -213,18 +266,33 @@ class ClientProtocol:
         message = decode_server(frame)
         if message is None:
             return None
-        if not self._ready and not isinstance(message, _BEFORE_READY):
-            raise WireError("wrong_order", f"the server sent {_name(message)} before ready")
+        self._check_order(message)
         if isinstance(message, Ready):
-            if self._ready or self.state == "new":
-                raise WireError("wrong_order", "the server said ready, but not in answer to a start")
             self._ready = True
+            self.session = message.session
             self.max_message_bytes = message.limits.message_bytes
+        elif isinstance(message, Resumed):
+            self._resuming = False
         elif isinstance(message, Transcript):
             self._check_transcript(message)
         elif isinstance(message, Done) or (isinstance(message, Error) and message.fatal):
             self.state = "closed"
         return message
+
+    def _check_order(self, message: ServerMessage) -> None:
+        """Every message in its turn."""
+        if isinstance(message, Ready) and (self._ready or self.state == "new"):
+            raise WireError("wrong_order", "the server said ready, but not in answer to a start")
+        if isinstance(message, Resumed) and not self._resuming:
+            raise WireError("wrong_order", "the server said resumed, but nobody asked")
+        if self._resuming and not isinstance(message, Resumed | Pong | Error):
+            raise WireError("wrong_order", f"the server sent {_name(message)} before resumed")
+        if not self._ready and not isinstance(message, _BEFORE_READY):
+            raise WireError("wrong_order", f"the server sent {_name(message)} before ready")
+        if message.seq:
+            if message.seq != self._seq + 1:
+                raise WireError("misnumbered", f"message {message.seq} came where {self._seq + 1} was expected")
+            self._seq = message.seq
 
     def _check_transcript(self, transcript: Transcript) -> None:
         """Revisions rise, committed text grows, finals come once and in order, and with a text."""

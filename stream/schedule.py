@@ -43,6 +43,11 @@ class DecodeQueue(Generic[SessionKey, Job]):
         """Decodes waiting."""
         return sum(len(each.finals) + (each.partial is not None) for each in self._waiting.values())
 
+    @property
+    def sessions_with_finals(self) -> int:
+        """Sessions whose turn for a final is to come."""
+        return sum(bool(each.finals) for each in self._waiting.values())
+
     def has_room(self, session: SessionKey) -> bool:
         """Whether a final of the session may be added."""
         overall = sum(len(each.finals) for each in self._waiting.values())

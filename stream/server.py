@@ -1,7 +1,7 @@
 """The server: Starlette's routes on uvicorn, around a Service. All that touches sockets on this side is here.
 
 The page is at /, its parts below /web; /v1/stream is a session over a WebSocket (docs/protocol.md), /v1/models lists
-what may be chosen, /health says that the program runs, /ready that new sessions are taken.
+what may be chosen, /health says that the program runs, /ready that new sessions are taken, /metrics how things are.
 """
 
 import asyncio
@@ -28,6 +28,7 @@ from liveasr.errors import LiveasrError
 from liveasr.stream.access import COOKIE, Access, Asked, token_of
 from liveasr.stream.connection import Connection
 from liveasr.stream.messages import MAX_MESSAGE_BYTES, SUBPROTOCOL
+from liveasr.stream.metrics import CONTENT_TYPE
 from liveasr.stream.service import Service
 
 DRAIN_S = 10.0
@@ -105,12 +106,16 @@ def create_app(service: Callable[[], Service], access: Access, page: Path) -> St
 
     async def ready(request: Request) -> Response:
         service = served(request)
-        status = HTTPStatus.SERVICE_UNAVAILABLE if service.draining else HTTPStatus.OK
-        content = {"ready": not service.draining, "sessions": service.sessions, "lag_ms": service.lag_ms}
+        is_ready = not (service.draining or service.overloaded)
+        status = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
+        content = {"ready": is_ready, "sessions": service.sessions, "lag_ms": service.lag_ms}
         return JSONResponse(content, status)
 
     async def models(request: Request) -> Response:
         return JSONResponse({"models": msgspec.to_builtins(served(request).models)})
+
+    async def metrics(request: Request) -> Response:
+        return Response(served(request).measured(), media_type=CONTENT_TYPE)
 
     async def stream(websocket: WebSocket) -> None:
         chosen = SUBPROTOCOL if SUBPROTOCOL in websocket.scope["subprotocols"] else None
@@ -123,6 +128,7 @@ def create_app(service: Callable[[], Service], access: Access, page: Path) -> St
         Route("/health", health),
         Route("/ready", ready),
         Route("/v1/models", models),
+        Route("/metrics", metrics),
         WebSocketRoute("/v1/stream", stream),
     ]
     middleware = [

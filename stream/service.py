@@ -1,24 +1,47 @@
 """What a server serves: models with their lanes, and the sessions that use them. No sockets here."""
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import msgspec
 
 from liveasr.engines.base import DecodeOptions, Engine
 from liveasr.errors import WireError
+from liveasr.stream.conversation import Conversation
 from liveasr.stream.detect import Detector
 from liveasr.stream.live import LiveStream
-from liveasr.stream.messages import MAX_MESSAGE_BYTES, Limits, ModelInfo, Start
+from liveasr.stream.messages import MAX_MESSAGE_BYTES, Limits, ModelInfo, Ready, Start
+from liveasr.stream.metrics import Metrics, SessionMetrics
+from liveasr.stream.protocol import ServerProtocol
 from liveasr.stream.session import LiveConfig, Session
 from liveasr.stream.worker import DecodePool
 from liveasr.vad.config import VadConfig
 
-MAX_SESSIONS = 64
-IDLE_S = 60.0
+OVERLOAD_S = 5.0
+"""No session is taken whose first final would wait that long."""
+_log = logging.getLogger("liveasr.server")
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceConfig:
+    """What a service holds its clients to."""
+
+    max_sessions: int = 64
+    idle_s: float = 60.0
+    resume_s: float = 30.0
+    session_s: float = 24 * 3600.0
+
+    @property
+    def limits(self) -> Limits:
+        """As the wire tells them."""
+        return Limits(
+            message_bytes=MAX_MESSAGE_BYTES, idle_s=self.idle_s, resume_s=self.resume_s, session_s=self.session_s
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +68,21 @@ class OfferedModel:
 class Guest(Protocol):
     """A connection, as far as the service has to know it."""
 
-    @property
-    def lag_ms(self) -> int:
-        """How far its text is behind its audio."""
+    def turn_away(self, error: WireError) -> None:
+        """Close it."""
         ...
 
-    def shut_down(self) -> None:
-        """Finish what was said so far and end."""
-        ...
+
+@dataclass(slots=True)
+class _Entry:
+    """A session that can be talked to, or come back to."""
+
+    conversation: Conversation
+    running: asyncio.Task[None]
+    guest: Guest | None
+    """Who is connected to it."""
+    expiry: asyncio.TimerHandle | None = field(default=None)
+    """When nobody is."""
 
 
 class Service:
@@ -61,64 +91,81 @@ class Service:
     Args:
         models: at least one; the first serves clients that name none.
         new_detector: makes a session's voice activity detector.
-        max_sessions: connections at a time.
-        idle_s: how long a client may say nothing.
+        config: what clients are held to.
     """
 
     def __init__(
-        self,
-        models: Sequence[OfferedModel],
-        new_detector: Callable[[VadConfig], Detector],
-        max_sessions: int = MAX_SESSIONS,
-        idle_s: float = IDLE_S,
+        self, models: Sequence[OfferedModel], new_detector: Callable[[VadConfig], Detector], config: ServiceConfig
     ) -> None:
+        self.metrics = Metrics()
         self._offers = {model.name: model for model in models}
-        self._pools = {model.name: DecodePool(model.engines) for model in models}
+        self._pools = {
+            model.name: DecodePool(model.engines, observe=partial(self.metrics.decoded, model.name)) for model in models
+        }
+        self._dropped = dict.fromkeys(self._pools, 0)  # partials, as far as the metrics have counted them
         self._new_detector = new_detector
-        self._max_sessions = max_sessions
+        self._config = config
         self._guests: set[Guest] = set()
+        self._entries: dict[str, _Entry] = {}
         self._empty = asyncio.Event()
         self._empty.set()
-        self.limits = Limits(message_bytes=MAX_MESSAGE_BYTES, idle_s=idle_s)
+        self._watching = asyncio.create_task(self.metrics.watch_loop())
+        self.limits = config.limits
         self.models = tuple(model.info for model in models)
         self.draining = False
         """Told to stop: no new session is taken."""
 
     @property
     def sessions(self) -> int:
-        """Connections that are open."""
-        return len(self._guests)
+        """Sessions that are not over, those included whose client may come back."""
+        return sum(not entry.conversation.ended.is_set() for entry in self._entries.values())
 
     @property
     def lag_ms(self) -> int:
         """Of the session that is furthest behind."""
-        return max((guest.lag_ms for guest in self._guests), default=0)
+        return max((entry.conversation.lag_ms for entry in self._entries.values()), default=0)
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether somebody who came now would have to wait too long for a final."""
+        return any(pool.expected_wait_s >= OVERLOAD_S for pool in self._pools.values())
 
     def enter(self, guest: Guest) -> None:
-        """Count a connection.
+        """Count a connection, which begins or resumes a session later.
 
         Raises:
             WireError: no more are taken.
         """
         if self.draining:
             raise WireError("shutdown", "the server is stopping")
-        if len(self._guests) >= self._max_sessions:
-            raise WireError("overloaded", f"the server has {len(self._guests)} sessions already; try again later")
+        if len(self._guests) >= 2 * self._config.max_sessions:  # a client may come back before the old one is missed
+            raise WireError("too_many_sessions", f"the server has {len(self._guests)} connections; try again later")
         self._guests.add(guest)
         self._empty.clear()
 
     def leave(self, guest: Guest) -> None:
-        """A connection is over; leaving twice is fine."""
+        """A connection is over. Unless its session failed, that waits for the client for a while."""
         self._guests.discard(guest)
         if not self._guests:
             self._empty.set()
+        for entry in self._entries.values():
+            if entry.guest is guest:
+                entry.guest = None
+                conversation = entry.conversation
+                if self.draining or conversation.failed:
+                    self.forget(conversation)
+                else:
+                    loop = asyncio.get_running_loop()
+                    entry.expiry = loop.call_later(self._config.resume_s, self.forget, conversation)
+                return
 
-    def open(self, start: Start) -> tuple[str, str, LiveStream]:
-        """A new session as a client wants it: its id, the name of its model, its stream.
+    def start(self, start: Start, protocol: ServerProtocol, guest: Guest) -> Conversation:
+        """A new session as a client wants it.
 
         Raises:
-            WireError: there is no such model, or it cannot do what is asked.
+            WireError: there is no room, or no such model, or it cannot do what is asked.
         """
+        self._make_room()
         name = self.models[0].name if start.model is None else start.model
         offer = self._offers.get(name)
         if offer is None:
@@ -129,20 +176,84 @@ class Service:
             raise WireError("unsupported", f"{name} knows no language {start.language}; it knows {known}")
         if start.hotwords and not info.hotwords:
             raise WireError("unsupported", f"{name} takes no hot words")
+        if self._pools[name].expected_wait_s >= OVERLOAD_S:
+            raise WireError("overloaded", "the server has more to do than it can; try again later")
         config = VadConfig(**msgspec.structs.asdict(start.vad))
         session = Session(
             self._new_detector(config),
             offer.engines[-1].front_end,
             LiveConfig(partials=start.partials, max_segment_ms=config.max_segment_ms),
         )
-        stream = LiveStream(session, self._pools[name], DecodeOptions(start.language, start.itn))
-        return secrets.token_urlsafe(12), name, stream
+        conversation = Conversation(
+            secrets.token_urlsafe(12),
+            LiveStream(session, self._pools[name], DecodeOptions(start.language, start.itn)),
+            start.audio,
+            protocol,
+            SessionMetrics(self.metrics, name),
+            self._config.session_s,
+        )
+        running = asyncio.create_task(conversation.run())
+        self._entries[conversation.session_id] = _Entry(conversation, running, guest)
+        conversation.tell(Ready(session=conversation.session_id, model=name, limits=self.limits, models=self.models))
+        _log.info("session started", extra={"session": conversation.session_id, "model": name})
+        return conversation
+
+    def resume(self, session_id: str, guest: Guest) -> Conversation:
+        """The session that a client comes back to; whoever is still connected to it is turned away.
+
+        Raises:
+            WireError: there is none.
+        """
+        entry = self._entries.get(session_id)
+        if entry is None:
+            raise WireError("gone", "no such session, or not any more; start anew")
+        if entry.guest is not None:
+            entry.guest.turn_away(WireError("replaced", "another connection goes on with this session"))
+        if entry.expiry is not None:
+            entry.expiry.cancel()
+            entry.expiry = None
+        entry.guest = guest
+        self.metrics.resumed.inc()
+        _log.info("session resumed", extra={"session": session_id})
+        return entry.conversation
+
+    def forget(self, conversation: Conversation) -> None:
+        """Drop a session, whatever it is at."""
+        entry = self._entries.pop(conversation.session_id, None)
+        if entry is None:
+            return
+        if entry.expiry is not None:
+            entry.expiry.cancel()
+        entry.running.cancel()
+        _log.info("session over", extra={"session": conversation.session_id})
+
+    def refused(self, code: str) -> None:
+        """Count a connection that never had a session."""
+        self.metrics.refused.labels(code).inc()
+
+    def measured(self) -> bytes:
+        """All figures, in Prometheus's text format."""
+        self.metrics.sessions.set(self.sessions)
+        self.metrics.connections.set(len(self._guests))
+        self.metrics.lag_s.set(self.lag_ms / 1000)
+        for name, pool in self._pools.items():
+            self.metrics.waiting.labels(name).set(pool.waiting)
+            self.metrics.dropped.labels(name).inc(pool.overtaken - self._dropped[name])
+            self._dropped[name] = pool.overtaken
+        return self.metrics.text()
 
     async def drain(self, within_s: float) -> None:
         """Take no new session, let the open ones finish; return when all have, or when it takes too long."""
         self.draining = True
+        talking = {id(entry.guest): entry.conversation for entry in self._entries.values() if entry.guest is not None}
+        for entry in tuple(self._entries.values()):
+            if entry.guest is None:
+                self.forget(entry.conversation)
         for guest in tuple(self._guests):
-            guest.shut_down()
+            if id(guest) in talking:
+                talking[id(guest)].shut_down()
+            else:
+                guest.turn_away(WireError("shutdown", "the server is stopping"))
         try:
             async with asyncio.timeout(within_s):
                 await self._empty.wait()
@@ -151,5 +262,18 @@ class Service:
 
     async def close(self) -> None:
         """Free the models."""
+        running = [self._watching, *(entry.running for entry in self._entries.values())]
+        for entry in tuple(self._entries.values()):
+            self.forget(entry.conversation)
+        self._watching.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
         for pool in self._pools.values():
             await pool.close()
+
+    def _make_room(self) -> None:
+        """Where all places are taken, those go first whose client has gone."""
+        while self.sessions >= self._config.max_sessions:
+            gone = next((each for each in self._entries.values() if each.guest is None), None)
+            if gone is None:
+                raise WireError("too_many_sessions", f"the server has {self.sessions} sessions; try again later")
+            self.forget(gone.conversation)

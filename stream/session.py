@@ -117,6 +117,11 @@ class Session:
         """Segments that ended and whose final is not out."""
         return len(self._live) - self._open
 
+    @property
+    def settled_sample(self) -> int:
+        """All audio before it has its final, or is no speech."""
+        return self._live[0].start_sample if self._live else self._detector.earliest_start
+
     def accept(self, samples: Float32Array) -> list[SessionStep]:
         """Speech events and decode requests that these samples bring: (n,) float32 in [-1, 1], 16 kHz, mono."""
         steps = self._handle(self._segmenter.follow(samples))

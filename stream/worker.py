@@ -21,6 +21,7 @@ from liveasr.types import Hypothesis
 MAX_FINALS = 8
 """Of one session waiting; at 20 s a segment this is minutes of speech that the engine is behind."""
 MAX_FINALS_OVERALL = 64
+_FINAL_WEIGHT = 0.2  # of the latest final in the average
 _log = logging.getLogger("liveasr")
 
 
@@ -52,14 +53,20 @@ class DecodePool:
 
     Args:
         engines: one for each lane. The pool closes them.
+        observe: sees every answer, in the event loop.
         max_finals: of one session that may wait.
         max_finals_overall: of all sessions that may wait.
     """
 
     def __init__(
-        self, engines: Sequence[Engine], max_finals: int = MAX_FINALS, max_finals_overall: int = MAX_FINALS_OVERALL
+        self,
+        engines: Sequence[Engine],
+        max_finals: int = MAX_FINALS,
+        max_finals_overall: int = MAX_FINALS_OVERALL,
+        observe: Callable[[Decoded], None] = lambda _answer: None,
     ) -> None:
         self._engines = engines
+        self._observe = observe
         self._queue: DecodeQueue[int, _Job] = DecodeQueue(max_finals, max_finals_overall)
         self._changed = threading.Condition()
         self._closed = False
@@ -69,6 +76,7 @@ class DecodePool:
         self._cancelled: set[int] = set()  # sessions whose running decode nobody waits for
         self._running: dict[int, int] = {}  # decodes in lanes, by session
         self._blocked: set[int] = set()  # sessions that wait for room
+        self._final_ms = 0.0  # of one final, lately
         self.decoded = 0
         """Decodes done since the beginning."""
         self._threads = [
@@ -88,6 +96,12 @@ class DecodePool:
         """Decodes in the queue."""
         with self._changed:
             return len(self._queue)
+
+    @property
+    def expected_wait_s(self) -> float:
+        """How long a final of a session that has none waiting would wait: sessions take turns."""
+        with self._changed:
+            return self._queue.sessions_with_finals * self._final_ms / 1000 / len(self._engines)
 
     def new_session(self) -> int:
         """A key for a new session."""
@@ -163,6 +177,10 @@ class DecodePool:
 
     def _done(self, session: int, job: _Job, answer: Decoded) -> None:
         """Back in the event loop."""
+        self._observe(answer)
+        if answer.request.is_final:
+            weight = _FINAL_WEIGHT if self._final_ms else 1.0
+            self._final_ms += weight * (answer.took_ms - self._final_ms)
         with self._changed:
             self.decoded += 1
             self._running[session] -= 1

@@ -62,7 +62,10 @@ ONLY_IN = {
     "websockets": SOCKETS,
     "asyncio": (
         *SOCKETS,
-        *(f"liveasr.stream.{module}" for module in ("worker", "live", "capture", "mailbox", "service", "connection")),
+        *(
+            f"liveasr.stream.{module}"
+            for module in ("worker", "live", "capture", "mailbox", "metrics", "service", "conversation", "connection")
+        ),
     ),
 }
 

@@ -195,6 +195,11 @@ def live(**settings: Any) -> int:
 @click.option("--threads", type=click.IntRange(1, 64), help="For one decode; by default one a core, at most four.")
 @click.option("--vad", type=click.Choice(["fsmn", "webrtc"]), default="fsmn", show_default=True,
               help="Voice activity detector.")  # fmt: skip
+@click.option("--max-sessions", type=click.IntRange(1), default=64, show_default=True, help="At a time.")
+@click.option("--idle-s", type=click.FloatRange(0, min_open=True), default=60.0, show_default=True,
+              help="End sessions whose client says nothing for so long.")  # fmt: skip
+@click.option("--session-s", type=click.FloatRange(0, min_open=True), default=86_400.0, show_default=True,
+              help="End sessions that last so long.")  # fmt: skip
 def serve(**settings: Any) -> int:
     """Serve captions over a WebSocket, and a page that captions a browser's microphone.
 

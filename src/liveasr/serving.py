@@ -14,7 +14,7 @@ from liveasr.stream.access import Access, is_loopback
 from liveasr.stream.detect import DetectorKind, detector_maker
 from liveasr.stream.live import run_loop
 from liveasr.stream.server import Server, addresses, create_app, listen
-from liveasr.stream.service import OfferedModel, Service
+from liveasr.stream.service import OfferedModel, Service, ServiceConfig
 
 _log = logging.getLogger("liveasr")
 
@@ -30,6 +30,9 @@ def serve(
     tls_key: Path | None,
     threads: int | None,
     vad: DetectorKind,
+    max_sessions: int,
+    idle_s: float,
+    session_s: float,
 ) -> int:
     """`liveasr serve`."""
     local = is_loopback(host)
@@ -45,7 +48,8 @@ def serve(
     listeners = listen(host, port)
     offered = [_offer(path, threads) for path in _chosen(models)]
     page = Path(str(resources.files("liveasr.clients"))) / "web"
-    app = create_app(lambda: Service(offered, new_detector), access, page)
+    config = ServiceConfig(max_sessions=max_sessions, idle_s=idle_s, session_s=session_s)
+    app = create_app(lambda: Service(offered, new_detector, config), access, page)
 
     def started() -> None:
         for address in addresses(listeners, tls=tls is not None):
