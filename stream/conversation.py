@@ -194,6 +194,8 @@ class Conversation:
         async for output in self._stream.outputs():
             self._metrics.said(output)
             self.tell(self._message(output))
+            if isinstance(output, LiveTranscript) and output.is_final:
+                self.tell(self._ack())
         await pump
         self.tell(
             Done(

@@ -125,8 +125,8 @@ def test_what_a_newer_message_makes_useless_is_left_out() -> None:
     async def work() -> None:
         outbox = Outbox()
         sent: list[ServerMessage] = [
-            partial(0, 1), Ack(number=1, settled_ms=0, heard_ms=20), Pong(id=0), partial(0, 2), Lag(lag_ms=1000), partial(1, 1),
-            Ack(number=2, settled_ms=0, heard_ms=40), final(0, 3), Overload(lag_ms=6000), partial(1, 2),
+            partial(0, 1), Ack(number=1, settled_ms=0, heard_ms=20), Pong(id=0), partial(0, 2), Lag(lag_ms=1000),
+            partial(1, 1), Ack(number=2, settled_ms=0, heard_ms=40), final(0, 3), Overload(lag_ms=6000), partial(1, 2),
         ]  # fmt: skip
         for message in sent:
             outbox.put(message)
