@@ -57,11 +57,12 @@ def transcript(
     )
 
 
-CLIENT_MESSAGES: tuple[ClientMessage, ...] = (Start(), Flush(), Stop(), Ping(id=7))
+CLIENT_MESSAGES: tuple[ClientMessage, ...] = (Start(), Resume(session="hT0rP2l9Wc0", seq=3), Flush(), Stop(), Ping(id=7))
 """One of each type."""
 SERVER_MESSAGES: tuple[ServerMessage, ...] = (
     READY,
-    Ack(number=3, heard_ms=60),
+    Resumed(session="hT0rP2l9Wc0", number=3, flushes=1, stopping=False),
+    Ack(number=3, settled_ms=40, heard_ms=60),
     SpeechStarted(segment_id=0, start_ms=10),
     SpeechEnded(segment_id=0, end_ms=50, forced_cut=False),
     transcript(0, 1, "three one"),
