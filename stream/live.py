@@ -30,7 +30,7 @@ _END = None
 class LiveStream:
     """One stream. Call `feed` and `flush` at will, then `finish` once, while someone iterates over `outputs`.
 
-    Await each of these calls before the next: what they find goes out in the order of the stream.
+    Calls from several tasks take turns, so what they find goes out in the order of the stream.
 
     Args:
         session: a fresh one.
@@ -44,6 +44,7 @@ class LiveStream:
         self._options = options
         self._key = pool.new_session()
         self._outputs: asyncio.Queue[Output | LiveasrError | None] = asyncio.Queue()
+        self._turn = asyncio.Lock()
         self._idle = asyncio.Event()  # no final is waited for
         self._idle.set()
         self._ended = False
@@ -69,25 +70,28 @@ class LiveStream:
 
         Once the engine has failed nothing is taken any more; `outputs` has the error.
         """
-        if self._over:
-            return
-        self._heard_samples += samples.size
-        await self._take(self._session.accept(samples))
+        async with self._turn:
+            if self._over:
+                return
+            self._heard_samples += samples.size
+            await self._take(self._session.accept(samples))
 
     async def flush(self) -> None:
         """End the open segment here; `Flushed` follows the finals of all segments so far."""
-        if self._over:
-            return
-        await self._take(self._session.flush())
-        self._flushes.append(self._segments_ended)
-        self._tell_flushed()
+        async with self._turn:
+            if self._over:
+                return
+            await self._take(self._session.flush())
+            self._flushes.append(self._segments_ended)
+            self._tell_flushed()
 
     async def finish(self) -> None:
         """End the stream: every segment gets its final, then the outputs end."""
-        if not self._over:
-            await self._take(self._session.finish())
-            await self._idle.wait()
-        self._end()
+        async with self._turn:
+            if not self._over:
+                await self._take(self._session.finish())
+                await self._idle.wait()
+            self._end()
 
     def cancel(self) -> None:
         """Drop what is not done; the outputs end, and nothing is taken any more."""

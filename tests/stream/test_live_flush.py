@@ -15,7 +15,7 @@ from liveasr.stream.detect import FsmnDetector
 from liveasr.stream.live import Flushed, LiveStream, Output, run_loop
 from liveasr.stream.session import LiveConfig, Session
 from liveasr.stream.worker import DecodePool
-from liveasr.types import Float32Array, Hypothesis, LiveTranscript, SpeechEnd
+from liveasr.types import Float32Array, Hypothesis, LiveTranscript, SpeechEnd, SpeechStart
 from liveasr.vad.config import VadConfig
 from liveasr.vad.weights import FsmnWeights
 from tests.chunking import cut_at, pieces
@@ -226,6 +226,33 @@ def test_a_flush_with_an_engine_that_fails_ends_with_its_error_and_hangs_nobody(
             await watching
         assert not any(isinstance(output, Flushed) for output in found)
         await stream.flush()
+        await pool.close()
+
+    run(work())
+
+
+def test_calls_from_several_tasks_take_turns(samples: Float32Array, fsmn: FsmnWeights) -> None:
+    async def work() -> None:
+        engine = GatedEngine()
+        pool = DecodePool([engine], max_finals=1)
+        stream = new_stream(fsmn, pool, partials=False)
+        found: list[Output] = []
+        watching = asyncio.create_task(collect(stream, found))
+        feeding = asyncio.create_task(stream.feed(np.tile(samples, 2)))
+        assert await asyncio.to_thread(engine.started.wait, 10)
+        flushing = asyncio.create_task(stream.flush())
+        finishing = asyncio.create_task(stream.finish())
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert not any(task.done() for task in (feeding, flushing, finishing))
+        engine.gate.set()
+        await asyncio.gather(feeding, flushing, finishing, watching)
+        edges = [output for output in found if isinstance(output, SpeechStart | SpeechEnd)]
+        assert [type(edge) for edge in edges] == [SpeechStart, SpeechEnd] * 6
+        assert [edge.sample for edge in edges] == sorted(edge.sample for edge in edges)
+        finals = [output.segment_id for output in found if isinstance(output, LiveTranscript)]
+        assert finals == list(range(6))
+        assert finals_before_each_flushed(found) == [6]
         await pool.close()
 
     run(work())
