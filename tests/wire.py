@@ -19,6 +19,8 @@ from liveasr.stream.messages import (
     Ping,
     Pong,
     Ready,
+    Resume,
+    Resumed,
     ServerMessage,
     SpeechEnded,
     SpeechStarted,
@@ -33,7 +35,7 @@ from liveasr.types import Language
 READY = Ready(
     session="s1",
     model="digits",
-    limits=Limits(message_bytes=1 << 20, idle_s=60.0),
+    limits=Limits(message_bytes=1 << 20, idle_s=60.0, resume_s=30.0, session_s=86_400.0),
     models=(ModelInfo(name="digits", languages=("auto", "en"), hotwords=False, demonstration=True),),
 )
 DONE = Done(reason="stop", number=3, heard_ms=60, speech_ms=20, segments=1)
@@ -57,7 +59,13 @@ def transcript(
     )
 
 
-CLIENT_MESSAGES: tuple[ClientMessage, ...] = (Start(), Resume(session="hT0rP2l9Wc0", seq=3), Flush(), Stop(), Ping(id=7))
+CLIENT_MESSAGES: tuple[ClientMessage, ...] = (
+    Start(),
+    Resume(session="hT0rP2l9Wc0", seq=3),
+    Flush(),
+    Stop(),
+    Ping(id=7),
+)
 """One of each type."""
 SERVER_MESSAGES: tuple[ServerMessage, ...] = (
     READY,
@@ -93,6 +101,7 @@ def texts(*, min_size: int = 0, max_size: int) -> st.SearchStrategy[str]:
 
 # Whole numbers, across the borders at which languages and libraries change how they hold them.
 counts = st.one_of(st.integers(0, 10_000), st.integers(0, 2**53 - 1), st.sampled_from([2**31 - 1, 2**31, 2**32 - 1]))
+seconds = st.floats(0, 1e6)
 audio_formats = st.builds(
     AudioFormat,
     encoding=st.sampled_from(["s16le", "f32le"]),
@@ -119,7 +128,11 @@ starts = st.builds(
     vad=vad_settings,
 )
 client_messages: st.SearchStrategy[ClientMessage] = st.one_of(
-    starts, st.just(Flush()), st.just(Stop()), st.builds(Ping, id=st.integers(0, 2**53 - 1))
+    starts,
+    st.builds(Resume, session=texts(max_size=100), seq=st.integers(0, 2**53 - 1)),
+    st.just(Flush()),
+    st.just(Stop()),
+    st.builds(Ping, id=st.integers(0, 2**53 - 1)),
 )
 words = st.lists(st.builds(WireWord, text=any_text, start_ms=counts, end_ms=counts), max_size=5).map(tuple)
 models = st.builds(
@@ -134,10 +147,11 @@ server_messages: st.SearchStrategy[ServerMessage] = st.one_of(
         Ready,
         session=any_text,
         model=any_text,
-        limits=st.builds(Limits, message_bytes=counts, idle_s=st.floats(0, 1e6)),
+        limits=st.builds(Limits, message_bytes=counts, idle_s=seconds, resume_s=seconds, session_s=seconds),
         models=st.lists(models, max_size=3).map(tuple),
     ),
-    st.builds(Ack, number=counts, heard_ms=counts),
+    st.builds(Resumed, session=any_text, number=counts, flushes=counts, stopping=st.booleans()),
+    st.builds(Ack, seq=counts, number=counts, settled_ms=counts, heard_ms=counts),
     st.builds(SpeechStarted, segment_id=counts, start_ms=counts),
     st.builds(SpeechEnded, segment_id=counts, end_ms=counts, forced_cut=st.booleans()),
     st.builds(
