@@ -6,12 +6,12 @@ When the channel breaks, the conversation is left to wait for the client to come
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Sequence
 from typing import Protocol
 
 from liveasr.errors import WireError
 from liveasr.stream.conversation import Conversation
+from liveasr.stream.journal import note
 from liveasr.stream.messages import (
     CLOSE_CODES,
     Audio,
@@ -30,7 +30,6 @@ from liveasr.stream.service import Service
 _LAST_WORDS_S = 10.0
 _CLOSE_S = 5.0
 _MAX_REASON_BYTES = 123  # RFC 6455, 5.5: a control frame holds 125 bytes, two of them the code
-_log = logging.getLogger("liveasr.server")
 
 
 class Channel(Protocol):
@@ -68,11 +67,13 @@ class Connection:
     Args:
         channel: an open one.
         service: what is served.
+        peer: where the client is, for the log.
     """
 
-    def __init__(self, channel: Channel, service: Service) -> None:
+    def __init__(self, channel: Channel, service: Service, peer: str = "") -> None:
         self._channel = channel
         self._service = service
+        self._peer = peer
         self._protocol = ServerProtocol()
         self._group = asyncio.TaskGroup()
         self._open = True
@@ -89,6 +90,7 @@ class Connection:
         except WireError as error:  # before there was a session
             frame = encode(Error(code=error.code, message=str(error), fatal=True))
             self._service.refused(error.code)
+            note("connection refused", code=error.code, peer=self._peer)
             await self._close(_Over(CLOSE_CODES[error.code], str(error)), frame)
         finally:
             self._open = False
@@ -118,9 +120,12 @@ class Connection:
             if isinstance(message, Ping):
                 await self._channel.send(encode(Pong(id=message.id)))
             elif isinstance(message, Start):
-                return self._service.start(message, self._protocol, self), []
+                conversation = self._service.start(message, self._protocol, self)
+                note("session started", session=conversation.session_id, model=message.model, peer=self._peer)
+                return conversation, []
             elif isinstance(message, Resume):
                 conversation = self._service.resume(message.session, self)
+                note("session resumed", session=message.session, peer=self._peer)
                 self._protocol = conversation.protocol
                 try:
                     return conversation, self._protocol.resume(message.session, message.seq)
@@ -207,5 +212,5 @@ def _decisive(errors: Sequence[Exception]) -> Exception:
         for error in errors:
             if isinstance(error, kind):
                 return error
-    _log.error("a connection failed", exc_info=errors[0])
+    note("connection failed", error=errors[0])
     return WireError("internal", "the server failed; its log says more")

@@ -10,13 +10,13 @@ so. A connection puts audio in and takes messages out; when it breaks, the sessi
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections import deque
 from collections.abc import Sequence
 
 from liveasr.errors import LiveasrError, WireError
 from liveasr.stream import messages
+from liveasr.stream.journal import note
 from liveasr.stream.live import Flushed, LiveStream, Output
 from liveasr.stream.mailbox import Inbox, Outbox
 from liveasr.stream.messages import (
@@ -45,7 +45,6 @@ OVERLOAD_MS = 5_000
 _REPORT_S = 1.0
 _STRETCH_MS = 200  # of audio at a time: 2 ms of work for the event loop
 _ACK_MS = 200
-_log = logging.getLogger("liveasr.server")
 
 
 class Conversation:
@@ -110,10 +109,21 @@ class Conversation:
                 report.cancel()
         except ExceptionGroup as several:
             self._end_with(_gravest(several.exceptions, self.session_id))
+        except asyncio.CancelledError:
+            self._end_reason = "gone"  # and did not come back
+            raise
         finally:
             self._stream.cancel()
             self._metrics.ended(self._end_reason)
             self.ended.set()
+            note(
+                "session over",
+                session=self.session_id,
+                reason=self._end_reason,
+                heard_ms=self._stream.heard_ms,
+                speech_ms=self._speech_ms,
+                segments=self._done,
+            )
 
     def shut_down(self) -> None:
         """Take no more audio; finish the open segment, say `done`."""
@@ -249,7 +259,7 @@ def _gravest(errors: Sequence[Exception], session_id: str) -> WireError:
     for error in errors:
         if isinstance(error, LiveasrError):
             return WireError("engine_failed", str(error))
-    _log.error("a session failed", exc_info=errors[0], extra={"session": session_id})
+    note("session failed", error=errors[0], session=session_id)
     return WireError("internal", "the server failed; its log says more")
 
 

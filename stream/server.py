@@ -120,7 +120,8 @@ def create_app(service: Callable[[], Service], access: Access, page: Path) -> St
     async def stream(websocket: WebSocket) -> None:
         chosen = SUBPROTOCOL if SUBPROTOCOL in websocket.scope["subprotocols"] else None
         await websocket.accept(subprotocol=chosen)
-        await Connection(WebSocketChannel(websocket), served(websocket)).run()
+        peer = f"{websocket.client.host}:{websocket.client.port}" if websocket.client else ""
+        await Connection(WebSocketChannel(websocket), served(websocket), peer).run()
 
     routes = [
         Route("/", index),

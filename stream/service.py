@@ -1,7 +1,6 @@
 """What a server serves: models with their lanes, and the sessions that use them. No sockets here."""
 
 import asyncio
-import logging
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +23,6 @@ from liveasr.vad.config import VadConfig
 
 OVERLOAD_S = 5.0
 """No session is taken whose first final would wait that long."""
-_log = logging.getLogger("liveasr.server")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +193,6 @@ class Service:
         running = asyncio.create_task(conversation.run())
         self._entries[conversation.session_id] = _Entry(conversation, running, guest)
         conversation.tell(Ready(session=conversation.session_id, model=name, limits=self.limits, models=self.models))
-        _log.info("session started", extra={"session": conversation.session_id, "model": name})
         return conversation
 
     def resume(self, session_id: str, guest: Guest) -> Conversation:
@@ -214,7 +211,6 @@ class Service:
             entry.expiry = None
         entry.guest = guest
         self.metrics.resumed.inc()
-        _log.info("session resumed", extra={"session": session_id})
         return entry.conversation
 
     def forget(self, conversation: Conversation) -> None:
@@ -225,7 +221,6 @@ class Service:
         if entry.expiry is not None:
             entry.expiry.cancel()
         entry.running.cancel()
-        _log.info("session over", extra={"session": conversation.session_id})
 
     def refused(self, code: str) -> None:
         """Count a connection that never had a session."""

@@ -1,0 +1,38 @@
+"""The server's log: a line an event, with its facts as key=value, for people and for programs (logfmt)."""
+
+import datetime as dt
+import json
+import logging
+
+_log = logging.getLogger("liveasr.server")
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/+[]")
+
+
+def note(event: str, *, error: Exception | None = None, **facts: object) -> None:
+    """Log an event.
+
+    Args:
+        event: a few words that are always the same.
+        error: what went wrong, with its traceback.
+        facts: what is particular; None is left out.
+    """
+    level = logging.INFO if error is None else logging.ERROR
+    _log.log(level, event, exc_info=error, extra={"facts": facts})
+
+
+class LogfmtFormatter(logging.Formatter):
+    """2026-11-30T10:50:36.123Z INFO event="session over" session=x reason=stop"""  # noqa: D415 - a line as it is
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One record as one line, and its traceback below."""
+        time = dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds")
+        facts: dict[str, object] = {"event": record.getMessage(), **getattr(record, "facts", {})}
+        pairs = " ".join(f"{key}={_quoted(value)}" for key, value in facts.items() if value is not None)
+        line = f"{time.removesuffix('+00:00')}Z {record.levelname} {pairs}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _quoted(value: object) -> str:
+    """As it is, or in quotes if it holds anything that a line could be split at."""
+    text = str(value)
+    return text if text and _PLAIN.issuperset(text) else json.dumps(text)
