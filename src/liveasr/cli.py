@@ -198,6 +198,8 @@ def live(**settings: Any) -> int:
 @click.option("--max-sessions", type=click.IntRange(1), default=64, show_default=True, help="At a time.")
 @click.option("--idle-s", type=click.FloatRange(0, min_open=True), default=60.0, show_default=True,
               help="End sessions whose client says nothing for so long.")  # fmt: skip
+@click.option("--resume-s", type=click.FloatRange(0), default=30.0, show_default=True,
+              help="Keep the session of a connection that broke for so long.")  # fmt: skip
 @click.option("--session-s", type=click.FloatRange(0, min_open=True), default=86_400.0, show_default=True,
               help="End sessions that last so long.")  # fmt: skip
 def serve(**settings: Any) -> int:

@@ -33,6 +33,7 @@ def serve(
     vad: DetectorKind,
     max_sessions: int,
     idle_s: float,
+    resume_s: float,
     session_s: float,
 ) -> int:
     """`liveasr serve`."""
@@ -49,7 +50,7 @@ def serve(
     listeners = listen(host, port)
     offered = [_offer(path, threads) for path in _chosen(models)]
     page = Path(str(resources.files("liveasr.clients"))) / "web"
-    config = ServiceConfig(max_sessions=max_sessions, idle_s=idle_s, session_s=session_s)
+    config = ServiceConfig(max_sessions=max_sessions, idle_s=idle_s, resume_s=resume_s, session_s=session_s)
     app = create_app(lambda: Service(offered, new_detector, config), access, page)
 
     def started() -> None:
