@@ -35,7 +35,7 @@ class Access:
     """Who may connect.
 
     Raises:
-        UsageError: the token cannot be sent in a header.
+        UsageError: the token cannot be sent in a header, or an origin is none.
     """
 
     token: str | None = None
@@ -47,6 +47,9 @@ class Access:
     def __post_init__(self) -> None:
         if self.token is not None and (not self.token or not all("!" <= letter <= "~" for letter in self.token)):
             raise UsageError("a token is made of visible ASCII letters, without spaces")
+        for origin in self.origins:
+            if origin not in ("*", "null") and origin != f"{origin.partition(':')[0]}://{_netloc(origin)}":
+                raise UsageError(f"{origin} is no origin; one looks like https://app.example.org, without a path")
 
     def refusal(self, asked: Asked) -> HTTPStatus | None:
         """The status to refuse a request with; None if it is welcome."""
@@ -60,14 +63,24 @@ class Access:
 
     def matches(self, token: str | None) -> bool:
         """Whether this is the token, in a time that tells nothing about it."""
-        return token is not None and self.token is not None and hmac.compare_digest(token.encode(), self.token.encode())
+        if token is None or self.token is None:
+            return False
+        return hmac.compare_digest(token.encode(errors="surrogatepass"), self.token.encode())
 
     def _is_known(self, host: str) -> bool:
         name = host_name(host)
-        return is_loopback(name) or name in (urlsplit(origin).hostname for origin in self.origins)
+        return is_loopback(name) or name in (host_name(_netloc(origin)) for origin in self.origins)
 
     def _is_welcome(self, origin: str, host: str) -> bool:
-        return origin in self.origins or "*" in self.origins or urlsplit(origin).netloc == host
+        return origin in self.origins or "*" in self.origins or (host != "" and _netloc(origin) == host)
+
+
+def _netloc(origin: str) -> str:
+    """Host and port of an origin; empty if it has none."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
 
 
 def host_name(host: str) -> str:

@@ -5,7 +5,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from liveasr.stream.messages import Ack, Audio, Lag, Overload, ServerMessage, Transcript
+from liveasr.stream.messages import Ack, Audio, Done, Error, Lag, Overload, ServerMessage, Transcript
 
 MAX_WAITING_BYTES = 2 << 20
 """Of audio: a minute at 16 kHz. Who sends faster than it is taken has to wait, by TCP's own means."""
@@ -88,7 +88,7 @@ class Outbox:
     """Messages that wait for a client to read them. What a newer message makes useless is left out.
 
     A newer revision takes the place of one that waits, a final that of all revisions; of acks and lags only the latest
-    counts.
+    counts, and of ends.
 
     Args:
         max_messages: how many may wait.
@@ -114,7 +114,10 @@ class Outbox:
             raise OverflowError("the client does not read")
         if isinstance(message, Transcript) and message.final:
             self._waiting.pop(f"segment {message.segment_id}", None)
-        self._waiting[self._key(message)] = message
+        key = self._key(message)
+        if key == "end":
+            self._waiting.pop(key, None)  # to come last
+        self._waiting[key] = message
         self._filled.set()
 
     async def take(self) -> ServerMessage:
@@ -132,5 +135,7 @@ class Outbox:
             return "ack"
         if isinstance(message, Lag | Overload):
             return "lag"
+        if isinstance(message, Done) or (isinstance(message, Error) and message.fatal):
+            return "end"
         self._next_key += 1
         return self._next_key

@@ -217,7 +217,7 @@ def stream(**settings: Any) -> int:
 
 @_commands.command()
 @click.option("--model", "models", metavar="NAME|FILE.gguf", multiple=True,
-              help="A model to offer; may be repeated, the first is the default.  [default: the best installed]")  # fmt: skip
+              help="A model to offer; may be repeated, the first is the default.  [default: the best one]")  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes any free one.")
 @click.option("--token", envvar="LIVEASR_TOKEN", metavar="SECRET",

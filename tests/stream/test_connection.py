@@ -1,0 +1,397 @@
+"""A conversation over a channel of memory: real protocol, real session, real lanes; only the ears are a stand-in."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from liveasr.errors import EngineError
+from liveasr.stream.connection import Connection
+from liveasr.stream.detect import FsmnDetector, WindowDetector
+from liveasr.stream.mailbox import MAX_WAITING_MESSAGES
+from liveasr.stream.messages import (
+    Ack,
+    Audio,
+    Done,
+    Error,
+    Flush,
+    Flushed,
+    Ping,
+    Pong,
+    Ready,
+    ServerMessage,
+    SpeechEnded,
+    SpeechStarted,
+    Start,
+    Stop,
+    Transcript,
+    VadSettings,
+    decode_server,
+    encode,
+    encode_audio,
+)
+from liveasr.stream.service import OfferedModel, Service
+from liveasr.vad.config import VadConfig
+from liveasr.vad.weights import FsmnWeights
+from tests.fakes import FakeEngine, said
+
+SECOND = bytes(2 * 16_000)
+
+
+class MemoryChannel:
+    """Frames in and out, without a socket."""
+
+    def __init__(self) -> None:
+        self.incoming: asyncio.Queue[str | bytes | None] = asyncio.Queue()
+        self.sent: list[ServerMessage] = []
+        self.closed: tuple[int, str] | None = None
+        self.readable = asyncio.Event()
+        self.readable.set()
+        self.changed = asyncio.Event()
+
+    async def receive(self) -> str | bytes | None:
+        return await self.incoming.get()
+
+    async def send(self, frame: str) -> None:
+        await self.readable.wait()
+        message = decode_server(frame)
+        assert message is not None
+        self.sent.append(message)
+        self.changed.set()
+
+    async def close(self, code: int, reason: str) -> None:
+        self.closed = (code, reason)
+
+    def say(self, *frames: str | bytes | None) -> None:
+        for frame in frames:
+            self.incoming.put_nowait(frame)
+
+    async def until(self, kind: type[ServerMessage]) -> None:
+        """Wait until a message of that kind was sent."""
+        while not any(isinstance(message, kind) for message in self.sent):
+            self.changed.clear()
+            await self.changed.wait()
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(work, 30)
+
+    asyncio.run(bounded())
+
+
+@asynccontextmanager
+async def serving(engine: FakeEngine, **settings: Any) -> AsyncIterator[Service]:
+    service = Service([OfferedModel("fake", [engine])], WindowDetector, **settings)
+    try:
+        yield service
+    finally:
+        await service.close()
+    assert service.sessions == 0
+    assert engine.closed
+
+
+def converse(engine: FakeEngine, *frames: str | bytes | None, **settings: Any) -> MemoryChannel:
+    """The channel after a whole conversation."""
+    channels: list[MemoryChannel] = []
+
+    async def work() -> None:
+        async with serving(engine, **settings) as service:
+            channels.append(MemoryChannel())
+            channels[0].say(*frames)
+            await Connection(channels[0], service).run()
+
+    run(work())
+    return channels[0]
+
+
+def audio(*seconds: float) -> list[bytes]:
+    return [encode_audio(Audio(index + 1, bytes(2 * int(length * 16_000)))) for index, length in enumerate(seconds)]
+
+
+START = encode(Start(partials=False))
+STOP = encode(Stop())
+
+
+def test_a_session_from_start_to_done() -> None:
+    channel = converse(FakeEngine([said("one two")]), START, *audio(0.5, 0.5), STOP)
+    assert [type(message) for message in channel.sent if not isinstance(message, Ack)] == [
+        Ready, SpeechStarted, SpeechEnded, Transcript, Done,
+    ]  # fmt: skip
+    assert channel.sent[-1] == Done(reason="stop", number=2, heard_ms=1000, speech_ms=1000, segments=1)
+    transcript = channel.sent[-2]
+    assert isinstance(transcript, Transcript)
+    assert (transcript.text, transcript.start_ms, transcript.end_ms) == ("one two", 0, 1000)
+    assert [word.start_ms for word in transcript.words] == [0, 100]
+    assert channel.closed == (1000, "")
+
+
+def test_a_session_without_audio_is_done_at_once() -> None:
+    channel = converse(FakeEngine([said("never")]), START, STOP)
+    assert channel.sent[-1] == Done(reason="stop", number=0, heard_ms=0, speech_ms=0, segments=0)
+    assert channel.closed == (1000, "")
+
+
+def test_acks_reach_the_last_frame() -> None:
+    channel = converse(FakeEngine([said("one")]), START, *audio(*[0.1] * 20), STOP)
+    acks = [message for message in channel.sent if isinstance(message, Ack)]
+    assert [ack.number for ack in acks] == sorted({ack.number for ack in acks})
+    assert acks[-1] == Ack(number=20, heard_ms=2000)
+
+
+def test_a_flush_brings_the_final_and_then_flushed_and_the_session_goes_on() -> None:
+    frames = audio(1, 0.5, 0.5)
+    channel = converse(FakeEngine([said("one"), said("two")]), START, frames[0], encode(Flush()), *frames[1:], STOP)
+    kinds = [type(message) for message in channel.sent if isinstance(message, Transcript | Flushed | Done)]
+    assert kinds == [Transcript, Flushed, Transcript, Done]
+    finals = [message for message in channel.sent if isinstance(message, Transcript)]
+    assert [(final.text, final.start_ms, final.end_ms) for final in finals] == [("one", 0, 1000), ("two", 1000, 2000)]
+
+
+def test_partials_come_unless_they_are_off() -> None:
+    for partials in (True, False):
+        channel = converse(FakeEngine([said("one")]), encode(Start(partials=partials)), *audio(*[0.1] * 10), STOP)
+        seen = [message for message in channel.sent if isinstance(message, Transcript) and not message.final]
+        assert bool(seen) is partials
+
+
+@pytest.mark.parametrize(
+    ("frames", "code", "close"),
+    [
+        (["nonsense"], "bad_message", 4400),
+        ([b"abc"], "bad_message", 4400),
+        (audio(1), "wrong_order", 4409),
+        ([STOP], "wrong_order", 4409),
+        ([START, START], "wrong_order", 4409),
+        ([START, STOP, *audio(1)], "wrong_order", 4409),
+        ([START, audio(1, 1)[1]], "misnumbered", 4416),
+        ([START, *audio(1), *audio(1)], "misnumbered", 4416),
+        ([START, encode_audio(Audio(1, b"odd"))], "bad_message", 4400),
+        ([encode(Start(model="parrot"))], "unsupported", 4404),
+        ([encode(Start(model="鹦鹉" * 50))], "unsupported", 4404),
+        ([encode(Start(language="zh"))], "unsupported", 4404),
+        ([encode(Start(hotwords=("liveasr",)))], "unsupported", 4404),
+    ],
+)
+def test_a_client_that_breaks_the_rules_is_told_so_and_closed(frames: list[str | bytes], code: str, close: int) -> None:
+    # The stopping session has a segment to finish, so that the broken rule comes first.
+    channel = converse(FakeEngine([said("one")]), *frames)
+    error = channel.sent[-1]
+    assert isinstance(error, Error)
+    assert (error.code, error.fatal) == (code, True)
+    assert channel.closed is not None
+    assert channel.closed[0] == close
+    assert len(channel.closed[1].encode()) <= 123
+
+
+def test_a_message_of_an_unknown_type_is_told_and_ignored() -> None:
+    channel = converse(FakeEngine([said("one")]), '{"type": "sing"}', START, '{"type": "sing"}', *audio(1), STOP)
+    errors = [message for message in channel.sent if isinstance(message, Error)]
+    assert [(error.code, error.fatal) for error in errors] == [("unknown_type", False)] * 2
+    assert isinstance(channel.sent[-1], Done)
+
+
+def test_pings_are_answered_before_and_after_start() -> None:
+    channel = converse(FakeEngine([said("one")]), encode(Ping(id=1)), START, encode(Ping(id=2)), STOP)
+    assert [message.id for message in channel.sent if isinstance(message, Pong)] == [1, 2]
+
+
+def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
+    channel = converse(FakeEngine([said("one")]), START, *audio(1), None)
+    assert channel.closed is None
+
+
+def test_a_client_that_says_nothing_is_closed() -> None:
+    for frames in ([], [START]):
+        channel = converse(FakeEngine([said("one")]), *frames, idle_s=0.05)
+        error = channel.sent[-1]
+        assert isinstance(error, Error)
+        assert error.code == "idle"
+        assert channel.closed is not None
+        assert channel.closed[0] == 4408
+
+
+def test_an_engine_that_fails_ends_the_session_with_its_words() -> None:
+    channel = converse(FakeEngine([EngineError("not enough memory")]), START, *audio(1), STOP)
+    error = channel.sent[-1]
+    assert error == Error(code="engine_failed", message="not enough memory", fatal=True)
+    assert channel.closed == (4500, "not enough memory")
+
+
+def test_a_fault_of_the_server_is_told_without_its_details(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_start: Start) -> None:
+        raise ZeroDivisionError("a secret")
+
+    async def work() -> None:
+        async with serving(FakeEngine([said("one")])) as service:
+            monkeypatch.setattr(service, "open", broken)
+            channel = MemoryChannel()
+            channel.say(START)
+            await Connection(channel, service).run()
+            error = channel.sent[-1]
+            assert isinstance(error, Error)
+            assert error.code == "internal"
+            assert "secret" not in error.message
+            assert channel.closed is not None
+            assert channel.closed[0] == 1011
+
+    run(work())
+
+
+def test_more_sessions_than_allowed_are_refused_and_room_comes_back() -> None:
+    async def work() -> None:
+        async with serving(FakeEngine([said("one")]), max_sessions=1) as service:
+            first, second, third = MemoryChannel(), MemoryChannel(), MemoryChannel()
+            first.say(START)
+            running = asyncio.create_task(Connection(first, service).run())
+            await first.until(Ready)
+            await Connection(second, service).run()
+            assert isinstance(second.sent[-1], Error)
+            assert second.sent[-1].code == "overloaded"
+            assert second.closed is not None
+            assert second.closed[0] == 1013
+            first.say(STOP)
+            await running
+            third.say(START, STOP)
+            await Connection(third, service).run()
+            assert isinstance(third.sent[-1], Done)
+
+    run(work())
+
+
+def test_a_shutdown_finishes_the_open_segment_and_refuses_newcomers() -> None:
+    async def work() -> None:
+        async with serving(FakeEngine([said("one two")])) as service:
+            talking, silent, late = MemoryChannel(), MemoryChannel(), MemoryChannel()
+            talking.say(START, *audio(1))
+            tasks = [asyncio.create_task(Connection(each, service).run()) for each in (talking, silent)]
+            await talking.until(Ack)
+            await service.drain(within_s=10)
+            await asyncio.gather(*tasks)
+            assert talking.sent[-1] == Done(reason="shutdown", number=1, heard_ms=1000, speech_ms=1000, segments=1)
+            assert talking.closed == (1001, "")
+            assert isinstance(talking.sent[-2], Transcript)
+            assert talking.sent[-2].text == "one two"
+            assert silent.closed is not None
+            assert silent.closed[0] == 1001
+            await Connection(late, service).run()
+            assert isinstance(late.sent[-1], Error)
+            assert late.sent[-1].code == "shutdown"
+
+    run(work())
+
+
+def test_a_shutdown_does_not_wait_for_ever() -> None:
+    async def work() -> None:
+        async with serving(FakeEngine([said("one")])) as service:
+            channel = MemoryChannel()
+            channel.say(START)
+            running = asyncio.create_task(Connection(channel, service).run())
+            await channel.until(Ready)
+            channel.readable.clear()
+            await service.drain(within_s=0.05)
+            assert service.sessions == 1
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    run(work())
+
+
+def test_a_client_that_does_not_read_is_cut_off_and_holds_nobody_up() -> None:
+    async def work() -> None:
+        async with serving(FakeEngine([said("one")])) as service:
+            deaf, other = MemoryChannel(), MemoryChannel()
+            deaf.readable.clear()
+            deaf.say(START, *(encode(Ping(id=number)) for number in range(MAX_WAITING_MESSAGES + 5)))
+            cut_off = asyncio.create_task(Connection(deaf, service).run())
+            other.say(START, *audio(1), STOP)
+            await Connection(other, service).run()
+            assert isinstance(other.sent[-1], Done)
+            await cut_off
+            assert deaf.closed is not None
+            assert deaf.closed[0] == 4429
+            assert deaf.sent == []
+
+    run(work())
+
+
+def test_a_newer_revision_replaces_one_that_a_slow_reader_has_not_read(fsmn: FsmnWeights) -> None:
+    def detector(config: VadConfig) -> FsmnDetector:
+        return FsmnDetector(fsmn, config)
+
+    async def work() -> None:
+        engine = FakeEngine([said("one"), said("one two"), said("one two three"), said("one two three four")])
+        async with serving(engine) as service:
+            assert callable(detector)
+            channel = MemoryChannel()
+            channel.say(encode(Start()))
+            running = asyncio.create_task(Connection(channel, service).run())
+            await channel.until(Ready)
+            channel.readable.clear()
+            for frame in audio(*[0.1] * 40):
+                channel.say(frame)
+                await asyncio.sleep(0.005)
+            channel.say(STOP)
+            await asyncio.sleep(0.05)
+            channel.readable.set()
+            await running
+            partials = [each for each in channel.sent if isinstance(each, Transcript) and not each.final]
+            assert len(partials) <= 1  # the one that was on its way when the reader stopped
+            assert isinstance(channel.sent[-1], Done)
+
+    run(work())
+
+
+def test_two_sessions_do_not_mix() -> None:
+    async def work() -> None:
+        async with serving(FakeEngine([said("one")])) as service:
+            channels = [MemoryChannel(), MemoryChannel()]
+            lengths = (1.0, 2.0)
+            for channel, length in zip(channels, lengths, strict=True):
+                channel.say(START, *audio(length), STOP)
+            await asyncio.gather(*(Connection(channel, service).run() for channel in channels))
+            for channel, length in zip(channels, lengths, strict=True):
+                done = channel.sent[-1]
+                assert isinstance(done, Done)
+                assert (done.heard_ms, done.segments) == (int(length * 1000), 1)
+            ids = {message.session for each in channels for message in each.sent if isinstance(message, Ready)}
+            assert len(ids) == 2
+
+    run(work())
+
+
+def test_the_settings_of_the_voice_activity_detection_reach_it() -> None:
+    heard: list[VadConfig] = []
+
+    def detector(config: VadConfig) -> WindowDetector:
+        heard.append(config)
+        return WindowDetector(config)
+
+    async def work() -> None:
+        engine = FakeEngine([said("one")])
+        service = Service([OfferedModel("fake", [engine])], detector)
+        channel = MemoryChannel()
+        vad = VadSettings(end_silence_ms=None, max_segment_ms=3000, min_speech_ms=10, pad_before_ms=20, pad_after_ms=30)
+        channel.say(encode(Start(vad=vad, itn=True, language="en")), *audio(1), STOP)
+        await Connection(channel, service).run()
+        await service.close()
+        assert heard == [
+            VadConfig(end_silence_ms=None, max_segment_ms=3000, min_speech_ms=10, pad_before_ms=20, pad_after_ms=30)
+        ]
+        assert {(options.language, options.itn) for options in engine.options} == {("en", True)}
+
+    run(work())
+
+
+def test_a_huge_frame_is_taken_in_small_pieces() -> None:
+    loud = (np.ones(16_000 * 30, np.float32) * 1000).astype("<i2").tobytes()
+    channel = converse(
+        FakeEngine([said("one")]), START, encode_audio(Audio(1, loud)), encode_audio(Audio(2, SECOND)), STOP
+    )
+    acks = [message.number for message in channel.sent if isinstance(message, Ack)]
+    assert acks[-1] == 2
+    assert isinstance(channel.sent[-1], Done)
+    assert channel.sent[-1].heard_ms == 31_000
