@@ -94,7 +94,7 @@ async def dial(address: Address, token: str | None, timeout_s: float) -> ClientC
     except InvalidHandshake as error:
         raise LiveasrError(f"{address.name}: something listens there, but it is no liveasr server ({error})") from error
     except OSError as error:
-        raise LiveasrError(f"{address.name}: {_unreachable(error)}") from error
+        raise LiveasrError(f"{address.name}: {_unreachable(error, address)}") from error
 
 
 class _Dialling(websocket):
@@ -128,14 +128,16 @@ def _words(error: InvalidStatus) -> str:
     return text if len(text) <= _LINE and text.isprintable() and "<" not in text else ""
 
 
-def _unreachable(error: OSError) -> str:
+def _unreachable(error: OSError, address: Address) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"its certificate is not trusted ({error.verify_message}); its authority must be in this computer's trust "
             "store, or in the file that SSL_CERT_FILE names"
         )
-    if isinstance(error, ssl.SSLError):
-        return f"no secure connection ({error.reason or error}); a server without TLS has an address with http://"
+    is_secure = address.url.startswith("wss:")
+    if isinstance(error, ssl.SSLError) or (is_secure and isinstance(error, ConnectionResetError)):
+        reason = getattr(error, "reason", None) or "it was broken off"
+        return f"no secure connection ({reason}); a server without TLS has an address with http://"
     if isinstance(error, socket.gaierror):
         return f"no computer of that name is known ({error.strerror}); check how it is written"
     if error.errno == errno.ECONNREFUSED or f"[Errno {errno.ECONNREFUSED}]" in str(error):  # of several addresses
