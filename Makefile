@@ -17,8 +17,8 @@ help: ## list the targets
 setup: ## make .venv ready; quick when nothing has changed
 	@PYTHON='$(PYTHON)' tools/setup.sh
 
-run: setup ## transcribe a recording of spoken digits with the built-in model
-	$(BIN)/liveasr transcribe --model digits --words tests/data/digits-clean.wav
+run: setup ## serve captions with the built-in models, on a page at http://127.0.0.1:8765
+	@exec $(BIN)/liveasr serve --model digits
 
 test: setup ## run the tests
 	$(BIN)/pytest $(ARGS)

@@ -248,10 +248,16 @@ class Server(uvicorn.Server):
             ssl_certfile=tls[0] if tls else None,
             ssl_keyfile=tls[1] if tls else None,
         )
+        for file in tls or ():
+            try:
+                file.open("rb").close()
+            except OSError as error:
+                raise LiveasrError(f"{file}: cannot be read: {error.strerror}") from error
         try:
             config.load()
-        except OSError as error:
-            raise LiveasrError(f"{tls[0] if tls else ''}: cannot be used with its key: {error}") from error
+        except OSError as error:  # ssl's errors are such
+            files = " and ".join(map(str, tls or ()))
+            raise LiveasrError(f"{files}: are no certificate and its key, in PEM: {error}") from error
         super().__init__(config)
         self._app = app
         self._started = started

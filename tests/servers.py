@@ -1,12 +1,29 @@
-"""The server as its users have it: a process of its own on a free port."""
+"""The server as its users have it, a process of its own on a free port, and a plain client to talk to it."""
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+
+from liveasr.stream.messages import (
+    Audio,
+    ServerMessage,
+    Start,
+    Stop,
+    Transcript,
+    decode_server,
+    encode,
+    encode_audio,
+)
 
 _ADDRESS = re.compile(r"the page is at (\S+) ")
 
@@ -62,3 +79,47 @@ class ServerProcess:
         if self.process.poll() is None:
             self.process.kill()
         self.process.communicate()
+
+
+def dial(url: str, **options: Any) -> ClientConnection:
+    """An open connection."""
+    connection: ClientConnection = connect(url, **options)
+    return connection
+
+
+def frames(payload: bytes, size: int) -> Iterator[bytes]:
+    """Audio frames of a payload, the last one shorter."""
+    for index, start in enumerate(range(0, len(payload), size)):
+        yield encode_audio(Audio(index + 1, payload[start : start + size]))
+
+
+def talk(url: str, start: Start, payload: bytes, frame_bytes: int, **options: Any) -> list[ServerMessage]:
+    """A whole session; everything that the server said."""
+    with dial(url, **options) as socket_:
+        socket_.send(encode(start))
+
+        def send() -> None:
+            with contextlib.suppress(ConnectionClosed):
+                for frame in frames(payload, frame_bytes):
+                    socket_.send(frame)
+                socket_.send(encode(Stop()))
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        found = list(heard(socket_))
+        sender.join()
+        return found
+
+
+def heard(socket_: ClientConnection) -> Iterator[ServerMessage]:
+    """What the server says until it closes."""
+    for frame in socket_:
+        assert isinstance(frame, str)
+        message = decode_server(frame)
+        assert message is not None
+        yield message
+
+
+def finals(messages: list[ServerMessage]) -> list[Transcript]:
+    """The finals among messages."""
+    return [message for message in messages if isinstance(message, Transcript) and message.final]

@@ -61,7 +61,11 @@ def serve(
 def _chosen(models: Sequence[str]) -> list[Path]:
     """The files of the models to offer. Where nothing is installed, the page still has something to show."""
     if models:
-        return list(dict.fromkeys(store.find(model) for model in models))
+        paths = list(dict.fromkeys(store.find(model) for model in models))
+        names = [path.stem for path in paths]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise UsageError(f"two models are called {twice[0]}; clients choose by name, so rename one of the files")
+        return paths
     try:
         return [store.best_installed(ARCHITECTURES)]
     except ModelNotFoundError:

@@ -1,0 +1,106 @@
+"""The command `liveasr serve`: what it refuses, what it says, how it ends."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from liveasr import store
+from tests.servers import ServerProcess
+
+TLS = Path(__file__).parent / "data" / "tls"
+
+
+def refused(*arguments: str, **environment: str) -> str:
+    """The one line of a server that does not start."""
+    command = [sys.executable, "-m", "liveasr", "serve", *arguments]
+    result = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **environment}
+    )
+    assert result.returncode == 1, result.stderr
+    lines = [line for line in result.stderr.splitlines() if "demonstration" not in line]
+    assert len(lines) == 1, result.stderr
+    assert result.stdout == ""
+    return lines[0]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])  # noqa: S104 - to be refused
+def test_other_computers_are_let_in_only_with_a_token_or_by_an_open_door(host: str) -> None:
+    assert "--no-auth" in refused("--model", "digits", "--host", host)
+
+
+def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path) -> None:
+    nothing = str(tmp_path / "nothing.pem")
+    key, cert = str(TLS / "key.pem"), str(TLS / "cert.pem")
+    digits = ("--model", "digits", "--port", "0")
+    assert "go together" in refused(*digits, "--tls-cert", cert)
+    assert "nothing.pem" in refused(*digits, "--tls-cert", nothing, "--tls-key", key)
+    assert "nothing.pem" in refused(*digits, "--tls-cert", cert, "--tls-key", nothing)
+    assert "key.pem" in refused(*digits, "--tls-cert", key, "--tls-key", cert)
+    assert "no such host" in refused(*digits, "--host", "nowhere.invalid", "--no-auth")
+    assert "cannot listen" in refused(*digits, "--host", "192.0.2.1", "--no-auth")
+    assert "visible" in refused(*digits, LIVEASR_TOKEN="two words")  # noqa: S106 - to be refused
+    assert "no origin" in refused(*digits, "--allow-origin", "app.example")
+    assert "parrot" in refused("--model", "parrot", "--port", "0")
+    assert "nothing.gguf" in refused("--model", str(tmp_path / "nothing.gguf"), "--port", "0")
+    assert "fsmn-vad" in refused("--model", "fsmn-vad", "--port", "0")
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        line = refused("--model", "digits", "--port", str(port))
+    assert f"127.0.0.1:{port}" in line
+    assert "--port" in line
+
+
+def test_without_any_model_the_demonstration_is_served_with_a_notice(tmp_path: Path) -> None:
+    environment = {**os.environ, store.FOLDER_VARIABLE: str(tmp_path)}
+    command = [sys.executable, "-m", "liveasr", "serve", "--port", "0"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert "the page is at" in process.stdout.readline()
+        assert "digits" in process.stdout.readline()
+        process.terminate()
+        _out, err = process.communicate(timeout=30)
+    assert "demonstration" in err
+    assert store.download_command().split(" --local-dir")[0] in err
+
+
+def test_several_models_are_offered_in_their_order(tmp_path: Path) -> None:
+    other = tmp_path / "other.gguf"
+    shutil.copy(store.built_in("digits"), other)
+    with ServerProcess("--model", str(other), "--model", "digits", "--model", str(other)) as server:
+        models = httpx.get(f"{server.url}/v1/models").json()["models"]
+        assert [(model["name"], model["demonstration"]) for model in models] == [("other", False), ("digits", True)]
+
+
+def test_models_of_one_name_are_told_apart_or_refused(tmp_path: Path) -> None:
+    twin = tmp_path / "digits.gguf"
+    shutil.copy(store.built_in("digits"), twin)
+    assert "digits" in refused("--model", "digits", "--model", str(twin), "--port", "0")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_every_signal_ends_it_well(number: int) -> None:
+    with ServerProcess() as server:
+        code, _out, err = server.stop(number)
+    assert code == 0
+    assert [line for line in err.splitlines() if "demonstration" not in line] == []
+
+
+def test_a_process_leaves_its_port_free_for_the_next() -> None:
+    with ServerProcess() as first:
+        port = int(first.url.rpartition(":")[2])
+        assert httpx.get(f"{first.url}/health").status_code == 200
+        first.stop()
+    with ServerProcess(port=port) as second:
+        assert httpx.get(f"{second.url}/health").status_code == 200
