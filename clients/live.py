@@ -1,10 +1,11 @@
 """Captions as one speaks: a source of sound, a stream that finds the words, a view, and a file to keep."""
 
 import asyncio
+import contextlib
 import signal
 import sys
-from collections.abc import AsyncIterator
-from typing import Protocol
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any, Protocol
 
 from rich.console import Console
 
@@ -102,14 +103,31 @@ async def _feed(
 ) -> None:
     """Feed the source to the stream, and end the stream with it, whatever ends it."""
     try:
-        async for block in source:
-            if stop.is_set():
-                break
-            keep.sound(block)
-            await stream.feed(block)
-            view.status(stream.heard_ms, level_db(block), stream.lag_ms, microphone.overflows if microphone else 0)
+        async with contextlib.aclosing(_until(stop, source)) as blocks:
+            async for block in blocks:
+                keep.sound(block)
+                await stream.feed(block)
+                view.status(stream.heard_ms, level_db(block), stream.lag_ms, microphone.overflows if microphone else 0)
     finally:
         await stream.finish()
+
+
+async def _until(stop: asyncio.Event, source: AsyncIterator[Float32Array]) -> AsyncGenerator[Float32Array]:
+    """The source as long as it shall go on; it need not bring anything for that to end."""
+    stopping = asyncio.ensure_future(stop.wait())
+    coming = asyncio.ensure_future(anext(source, None))
+    try:
+        while True:
+            either: tuple[asyncio.Future[Any], ...] = (stopping, coming)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if stop.is_set() or (block := coming.result()) is None:
+                return
+            yield block
+            coming = asyncio.ensure_future(anext(source, None))
+    finally:
+        stopping.cancel()
+        coming.cancel()
+        await asyncio.gather(stopping, coming, return_exceptions=True)
 
 
 async def _show(stream: Stream, view: CaptionView, keep: Keep) -> None:

@@ -19,7 +19,7 @@ from liveasr.errors import UsageError
 from liveasr.stream import capture
 from liveasr.stream.detect import DetectorKind, detectors
 from liveasr.stream.live import LiveStream, run_loop
-from liveasr.stream.messages import Start, VadSettings
+from liveasr.stream.messages import AudioFormat, Start, VadSettings
 from liveasr.stream.session import LiveConfig, Session
 from liveasr.stream.worker import DecodePool
 from liveasr.types import Float32Array, Language
@@ -136,7 +136,13 @@ async def _remote(
     server: str, model: str | None, language: Language, itn: bool, token: str | None, config: VadConfig
 ) -> AsyncIterator[tuple[captions.Stream, str]]:
     """A stream on a server."""
-    start = Start(model=model, language=language, itn=itn, vad=VadSettings(**asdict(config)))
+    start = Start(
+        audio=AudioFormat(encoding="f32le"),  # so that the finals are exactly those of `liveasr transcribe`
+        model=model,
+        language=language,
+        itn=itn,
+        vad=VadSettings(**asdict(config)),
+    )
     async with connect(server, start, token=token or os.environ.get(TOKEN_VARIABLE)) as stream:
         chosen = stream.ready.model
         if any(offer.demonstration and offer.name == chosen for offer in stream.ready.models):

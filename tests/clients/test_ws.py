@@ -126,20 +126,23 @@ def test_finals_over_the_wire_are_the_file_transcribers_in_pieces_of_any_size(
     run(work)
 
 
-@pytest.mark.parametrize("encoding", ["s16le", "f32le"])
 @pytest.mark.parametrize("rate_hz", [8000, 44100])
 def test_finals_over_the_wire_are_the_file_transcribers_at_any_rate(
-    rate_hz: int, encoding: Encoding, server: str, clean: Float32Array, tmp_path: Path
+    rate_hz: int, server: str, clean: Float32Array, tmp_path: Path
 ) -> None:
     path = tmp_path / "talk.wav"
     soundfile.write(path, soxr.resample(clean, 16_000, rate_hz), rate_hz)
 
-    async def work() -> None:
-        start = Start(audio=AudioFormat(encoding=encoding))
+    async def heard_as(encoding: Encoding) -> list[Transcript]:
         with AudioFile(path) as audio:
-            async with connect(server, start) as stream:
-                said = finals(await say(stream, audio.blocks()))
-        assert [final.text for final in said] == [final.text for final in transcripts_of(path)]
+            async with connect(server, Start(audio=AudioFormat(encoding=encoding))) as stream:
+                return finals(await say(stream, audio.blocks()))
+
+    async def work() -> None:
+        expected = transcripts_of(path)
+        assert await heard_as("f32le") == expected
+        # 16 bits round what was resampled, which moves a time by a few frames.
+        assert [final.text for final in await heard_as("s16le")] == [final.text for final in expected]
 
     run(work)
 
