@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as websocket
-from websockets.exceptions import InvalidHandshake, InvalidStatus
+from websockets.exceptions import InvalidStatus, WebSocketException
 from websockets.typing import Subprotocol
 
 from liveasr.errors import LiveasrError, UsageError
@@ -47,6 +47,7 @@ def parse_address(server: str) -> Address:
     try:
         parts = urlsplit(server.strip() if has_scheme else f"http://{server.strip()}")
         port = parts.port or (None if has_scheme else _DEFAULT_PORT)
+        (parts.hostname or "").encode("idna")
     except ValueError as error:
         raise _no_address(server, str(error)) from error
     if parts.scheme not in _SECURE:
@@ -91,7 +92,7 @@ async def dial(address: Address, token: str | None, timeout_s: float) -> ClientC
         ) from error
     except InvalidStatus as error:
         raise LiveasrError(f"{address.name}: {_refusal(error, address, token)}") from error
-    except InvalidHandshake as error:
+    except WebSocketException as error:
         raise LiveasrError(f"{address.name}: something listens there, but it is no liveasr server ({error})") from error
     except OSError as error:
         raise LiveasrError(f"{address.name}: {_unreachable(error, address)}") from error

@@ -15,16 +15,15 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import ConnectionClosed
-
-from liveasr.clients.dial import Address, dial, parse_address
+from liveasr.clients.dial import dial, parse_address
+from liveasr.clients.link import Link
 from liveasr.errors import LiveasrError, UsageError, WireError
 from liveasr.stream.live import Flushed, Output
 from liveasr.stream.messages import (
     SAMPLE_BYTES,
     AudioFormat,
     Done,
+    Encoding,
     Error,
     Lag,
     Overload,
@@ -37,7 +36,6 @@ from liveasr.stream.messages import (
 )
 from liveasr.stream.messages import Flushed as WireFlushed
 from liveasr.stream.pcm import encode_pcm
-from liveasr.stream.protocol import ClientProtocol
 from liveasr.types import SAMPLES_PER_MS, Float32Array, LiveTranscript, SpeechEnd, SpeechStart, Word
 from liveasr.types import Transcript as Final
 
@@ -47,7 +45,6 @@ CONNECT_S = 10.0
 SILENCE_S = 40.0
 """So long without any message, though it is pinged, and a server is taken for lost."""
 _PING_S = 10.0
-_CLOSE_S = 2.0
 _FRAME_MS = 100
 _NUMBER_BYTES = 4  # in front of the samples of a frame
 _LAG_TOLD_MS = 1000  # a server reports no less, but for the one report that it is less again
@@ -73,8 +70,7 @@ async def connect(
     if start.audio != AudioFormat(encoding=start.audio.encoding):
         raise UsageError("a stream is fed with 16 kHz, mono; leave rate_hz and channels as they are")
     address = parse_address(server)
-    connection = await dial(address, token, CONNECT_S)
-    stream = RemoteStream(connection, address, start)
+    stream = RemoteStream(Link(await dial(address, token, CONNECT_S), address.name), start.audio.encoding)
     try:
         await stream.open(start)
         yield stream
@@ -92,13 +88,12 @@ class RemoteStream:
     ready: Ready
     """The server's answer: the session's id, its model, the limits, and what other models there are."""
 
-    def __init__(self, connection: ClientConnection, address: Address, start: Start) -> None:
+    def __init__(self, link: Link, encoding: Encoding) -> None:
         self.summary: Done | None = None
         """What the server counted, once it is done."""
-        self._connection = connection
-        self._name = address.name
-        self._encoding = start.audio.encoding
-        self._protocol = ClientProtocol()
+        self._link = link
+        self._protocol = link.protocol
+        self._encoding = encoding
         self._outputs: asyncio.Queue[Output | LiveasrError | None] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
         self._held = bytearray()  # encoded, and too short for a frame
@@ -127,8 +122,7 @@ class RemoteStream:
         Raises:
             UsageError: the stream is finished.
         """
-        if self._finishing:
-            raise UsageError("feed: the stream is finished")
+        self._must_be_open("feed")
         if self._over.is_set():
             return
         self._heard_samples += samples.size
@@ -137,15 +131,20 @@ class RemoteStream:
             await self._send_held(self._frame_bytes)
 
     async def flush(self) -> None:
-        """End the open segment here; `Flushed` follows the finals of all segments so far."""
+        """End the open segment here; `Flushed` follows the finals of all segments so far.
+
+        Raises:
+            UsageError: the stream is finished.
+        """
+        self._must_be_open("flush")
         await self._send_held(len(self._held))
         await self._send(self._protocol.flush)
 
     async def finish(self) -> None:
         """End the stream: every segment gets its final, then the outputs end."""
         if not self._finishing:
-            await self._send_held(len(self._held))
             self._finishing = True
+            await self._send_held(len(self._held))
             await self._send(self._protocol.stop)
         await self._over.wait()
 
@@ -153,7 +152,7 @@ class RemoteStream:
         """Drop what is not done; the outputs end."""
         if not self._over.is_set():
             self._end(None)
-            self._connection.transport.abort()
+            self._link.abort()
 
     async def outputs(self) -> AsyncIterator[Output]:
         """Events and transcripts as they come.
@@ -169,15 +168,19 @@ class RemoteStream:
     async def open(self, start: Start) -> None:
         """Begin the session; what `connect` does first."""
         await self._send(self._protocol.start, start)
-        deadline = asyncio.get_running_loop().time() + CONNECT_S
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + CONNECT_S
         message: ServerMessage | None = None
         while not isinstance(message, Ready):
-            message = await self._receive(deadline, "it says nothing; is it a liveasr server?")
+            within_s = deadline - loop.time()
+            message = await self._link.receive(within_s, "it does not begin a session; is it a liveasr server?")
         self.ready = message
         width = SAMPLE_BYTES[self._encoding]
         room = (self._protocol.max_message_bytes - _NUMBER_BYTES) // width
         if room < 1:
-            raise WireError("bad_message", f"{self._name}: takes messages of {message.limits.message_bytes} bytes only")
+            raise WireError(
+                "bad_message", f"{self._link.name}: takes messages of {message.limits.message_bytes} bytes only"
+            )
         self._frame_bytes = width * min(_FRAME_MS * SAMPLES_PER_MS, room)
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._ping())]
 
@@ -187,21 +190,18 @@ class RemoteStream:
         for task in self._tasks:
             task.cancel()
         results = await asyncio.gather(*self._tasks, return_exceptions=True)
-        try:
-            async with asyncio.timeout(_CLOSE_S):
-                await self._connection.close()
-        except TimeoutError:
-            pass  # it takes nothing any more, not even that
-        finally:
-            self._connection.transport.abort()
-        await self._connection.wait_closed()
+        await self._link.close()
         for result in results:
             if isinstance(result, Exception):
                 raise result
 
+    def _must_be_open(self, what: str) -> None:
+        if self._finishing:
+            raise UsageError(f"{what}: the stream is finished")
+
     async def _send_held(self, size: int) -> None:
         """The next so many bytes that are held, in frames."""
-        while size > 0:
+        while size > 0 and self._held:
             payload = bytes(self._held[: min(size, self._frame_bytes)])
             del self._held[: len(payload)]
             size -= len(payload)
@@ -209,11 +209,8 @@ class RemoteStream:
 
     async def _send(self, make: Callable[..., str | bytes], *arguments: Any) -> None:
         """Make a frame and send it, in the order of the calls; nothing once the stream is over."""
-        if self._over.is_set():
-            return
-        with contextlib.suppress(ConnectionClosed):  # whoever reads finds out why
-            await self._connection.send(make(*arguments))
-        await asyncio.sleep(0)  # a socket that takes everything at once leaves the reader no turn
+        if not self._over.is_set():
+            await self._link.send(make, *arguments)
 
     async def _ping(self) -> None:
         """Keep the session while no audio comes, and make the server prove that it is there."""
@@ -225,38 +222,14 @@ class RemoteStream:
             await self._send(self._protocol.ping, number)
 
     async def _read(self) -> None:
-        loop = asyncio.get_running_loop()
         try:
             while self.summary is None:
-                self._take(await self._receive(loop.time() + SILENCE_S, "nothing is heard of it; is the network up?"))
+                self._take(await self._link.receive(SILENCE_S, "nothing is heard of it; is the network up?"))
         except LiveasrError as error:
             self._end(error)
-            self._connection.transport.abort()  # whoever waits for the socket goes on
+            self._link.abort()  # whoever waits for the socket goes on
         finally:
             self._end(None)
-
-    async def _receive(self, deadline: float, silence: str) -> ServerMessage | None:
-        """The next message; None for one that this version does not know.
-
-        Args:
-            deadline: until when to wait.
-            silence: what to say if nothing came by then.
-
-        Raises:
-            LiveasrError: nothing comes any more.
-        """
-        try:
-            async with asyncio.timeout_at(deadline):
-                message = self._protocol.receive(await self._connection.recv())
-        except TimeoutError as error:
-            raise LiveasrError(f"{self._name}: {silence}") from error
-        except ConnectionClosed as error:
-            raise LiveasrError(f"{self._name}: {_lost(error)}") from error
-        except WireError as error:
-            raise WireError(error.code, f"{self._name}: does not speak liveasr's protocol: {error}") from error
-        if isinstance(message, Error) and message.fatal:
-            raise WireError(message.code, f"{self._name}: {message.message}")
-        return message
 
     def _take(self, message: ServerMessage | None) -> None:
         match message:
@@ -272,12 +245,14 @@ class RemoteStream:
             case Lag() | Overload():
                 self._lag_ms = message.lag_ms if message.lag_ms >= _LAG_TOLD_MS else 0
             case Error():
-                _log.warning("%s: %s", self._name, message.message)
+                _log.warning("%s: %s", self._link.name, message.message)
             case Done():
                 self.summary = message
                 self._lag_ms = 0
                 if not self._finishing or message.number != self._protocol.last_number:
-                    raise WireError("shutdown", f"{self._name}: the server was stopped; what it had heard is complete")
+                    raise WireError(
+                        "shutdown", f"{self._link.name}: the server was stopped; what it had heard is complete"
+                    )
             case _:  # ack, pong, and what later versions say
                 pass
 
@@ -287,15 +262,6 @@ class RemoteStream:
             if error is not None:
                 self._outputs.put_nowait(error)
             self._outputs.put_nowait(_END)
-
-
-def _lost(closed: ConnectionClosed) -> str:
-    """Why a connection ended without a word of the protocol."""
-    if closed.rcvd is not None:
-        return f"the server closed the connection: {closed.rcvd}"
-    if closed.sent is not None:
-        return f"the server sent what is no WebSocket message: {closed.sent}"
-    return "the connection was lost; is the server still running?"
 
 
 def _live_transcript(message: Transcript) -> LiveTranscript:

@@ -505,9 +505,10 @@ def test_an_answer_that_opens_no_session_is_told_with_the_way_out(settings: dict
     run(work)
 
 
-def test_something_else_that_listens_is_no_liveasr_server() -> None:
+@pytest.mark.parametrize("greeting", [b"", b"220 mail.example.org ESMTP\r\n"])
+def test_something_else_that_listens_is_no_liveasr_server(greeting: bytes) -> None:
     async def smtp(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"220 mail.example.org ESMTP\r\n")
+        writer.write(greeting)
         await writer.drain()
 
     async def work() -> None:
@@ -529,10 +530,17 @@ def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch
     run(work)
 
 
-def test_a_server_that_never_says_ready_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("frames", [0, 1000])
+def test_a_server_that_never_says_ready_is_given_up(frames: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def script(client: Client) -> None:
+        for _ in range(frames):
+            await client.connection.send('{"type": "patience"}')
+            await asyncio.sleep(0.01)
+        await client.gone()
+
     async def work() -> None:
-        async with scripted(Client.gone) as url:
-            await refused(url, "it says nothing; is it a liveasr server?")
+        async with scripted(script) as url:
+            await refused(url, r"it does not begin a session; is it a liveasr server\?")
 
     monkeypatch.setattr(ws, "CONNECT_S", 0.3)
     run(work)
@@ -762,6 +770,8 @@ def test_a_finished_stream_takes_nothing(server: str) -> None:
             await stream.finish()
             with pytest.raises(UsageError, match="feed: the stream is finished"):
                 await stream.feed(silence(0.01))
+            with pytest.raises(UsageError, match="flush: the stream is finished"):
+                await stream.flush()
 
     run(work)
 
@@ -808,7 +818,18 @@ def test_an_address_may_leave_out_what_goes_without_saying(server: str, url: str
 
 @pytest.mark.parametrize(
     "server",
-    ["", "http://", "ftp://host", "http://host:port", "http://host:99999", "::1", "two words", "http://user:word@host"],
+    [
+        "",
+        "http://",
+        "ftp://host",
+        "http://host:port",
+        "http://host:99999",
+        "::1",
+        "two words",
+        "http://a..b",
+        "x" * 70,
+        "http://user:word@host",
+    ],
 )
 def test_what_is_no_address_is_refused(server: str) -> None:
     with pytest.raises(UsageError) as caught:
