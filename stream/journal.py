@@ -20,6 +20,15 @@ def note(event: str, *, error: Exception | None = None, **facts: object) -> None
     _log.log(level, event, exc_info=error, extra={"facts": facts})
 
 
+def to_stderr() -> None:
+    """Show the events from now on."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogfmtFormatter())
+    _log.addHandler(handler)
+    _log.setLevel(logging.INFO)
+    _log.propagate = False
+
+
 class LogfmtFormatter(logging.Formatter):
     """2026-11-30T10:50:36.123Z INFO event="session over" session=x reason=stop"""  # noqa: D415 - a line as it is
 

@@ -10,9 +10,9 @@ from liveasr import store
 from liveasr.engines.registry import ARCHITECTURES, open_engine
 from liveasr.errors import ModelNotFoundError, UsageError
 from liveasr.options import notice_demonstration
+from liveasr.stream import journal
 from liveasr.stream.access import Access, is_loopback
 from liveasr.stream.detect import DetectorKind, detector_maker
-from liveasr.stream.journal import LogfmtFormatter
 from liveasr.stream.live import run_loop
 from liveasr.stream.server import Server, addresses, create_app, listen
 from liveasr.stream.service import OfferedModel, Service, ServiceConfig
@@ -58,12 +58,7 @@ def serve(
         sys.stdout.write(f"liveasr: serving {names}; Ctrl-C ends\n")
         sys.stdout.flush()
 
-    journal = logging.StreamHandler()
-    journal.setFormatter(LogfmtFormatter())
-    server_log = logging.getLogger("liveasr.server")
-    server_log.addHandler(journal)
-    server_log.setLevel(logging.INFO)
-    server_log.propagate = False
+    journal.to_stderr()
     run_loop(Server(app, started, tls).serve(listeners))
     return 0
 

@@ -61,7 +61,7 @@ class Client:
         """Answer its start."""
         start = await self.next()
         assert isinstance(start, Start)
-        limits = Limits(message_bytes=message_bytes, idle_s=idle_s)
+        limits = Limits(message_bytes=message_bytes, idle_s=idle_s, resume_s=30.0, session_s=86_400.0)
         await self.tell(Ready(session="s", model="digits", limits=limits, models=(DIGITS,)))
         return start
 
