@@ -210,7 +210,7 @@ def scripted(script: Callable[[ServerConnection], None]) -> Iterator[str]:
         with contextlib.suppress(ConnectionClosed):
             until(connection, Start)
             model = ModelInfo(name="real", languages=("auto",), hotwords=False)
-            limits = Limits(message_bytes=1 << 20, idle_s=60)
+            limits = Limits(message_bytes=1 << 20, idle_s=60, resume_s=30.0, session_s=86_400.0)
             tell(connection, Ready(session="s", model="real", limits=limits, models=(model,)))
             script(connection)
 
