@@ -123,6 +123,9 @@ def create_app(service: Callable[[], Service], access: Access, page: Path) -> St
         peer = f"{websocket.client.host}:{websocket.client.port}" if websocket.client else ""
         await Connection(WebSocketChannel(websocket), served(websocket), peer).run()
 
+    async def nowhere(websocket: WebSocket) -> None:
+        await websocket.send_denial_response(PlainTextResponse("sessions are at /v1/stream\n", HTTPStatus.NOT_FOUND))
+
     routes = [
         Route("/", index),
         Mount("/web", _PageFiles(directory=page)),
@@ -131,6 +134,7 @@ def create_app(service: Callable[[], Service], access: Access, page: Path) -> St
         Route("/v1/models", models),
         Route("/metrics", metrics),
         WebSocketRoute("/v1/stream", stream),
+        WebSocketRoute("/{path:path}", nowhere),
     ]
     middleware = [
         Middleware(CORSMiddleware, allow_origins=access.origins, allow_headers=["Authorization"]),

@@ -1,6 +1,8 @@
 """A conversation over a channel of memory: real protocol, real session, real lanes; only the ears are a stand-in."""
 
 import asyncio
+import itertools
+import time
 from collections.abc import Coroutine
 from typing import Any
 
@@ -345,6 +347,14 @@ def test_the_settings_of_the_voice_activity_detection_reach_it() -> None:
         assert {(options.language, options.itn) for options in engine.options} == {("en", True)}
 
     run(work())
+
+
+def test_a_clock_that_is_set_back_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    hours = itertools.count(start=1_800_000_000, step=-3600)
+    monkeypatch.setattr(time, "time", lambda: float(next(hours)))
+    monkeypatch.setattr(time, "time_ns", lambda: next(hours) * 10**9)
+    channel = converse(FakeEngine([said("one two")]), START, *audio(*[0.1] * 20), STOP)
+    assert channel.sent[-1] == Done(reason="stop", number=20, heard_ms=2000, speech_ms=2000, segments=1)
 
 
 def test_a_huge_frame_is_taken_in_small_pieces() -> None:

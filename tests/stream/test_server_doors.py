@@ -46,6 +46,13 @@ def test_the_subprotocol_is_chosen_when_it_is_offered(server: ServerProcess) -> 
         assert socket_.subprotocol is None
 
 
+def test_a_websocket_to_another_path_is_told_where_sessions_are(server: ServerProcess) -> None:
+    with pytest.raises(InvalidStatus) as refused, dial(server.ws_url.replace("/v1/stream", "/asr")):
+        pass
+    assert refused.value.response.status_code == 404
+    assert b"/v1/stream" in refused.value.response.body
+
+
 def test_what_is_told_besides_the_websocket(server: ServerProcess) -> None:
     assert httpx.get(f"{server.url}/health").text == "ok\n"
     assert httpx.get(f"{server.url}/ready").json() == {"ready": True, "sessions": 0, "lag_ms": 0}
@@ -75,7 +82,17 @@ def test_pages_of_other_origins_and_names_made_to_point_here_are_refused(server:
 def test_a_stranger_without_the_token_reaches_nothing_but_health() -> None:
     with ServerProcess("--allow-origin", "https://app.example", token=TOKEN) as server:
         assert httpx.get(f"{server.url}/health").status_code == 200
-        for path in ("/", "/ready", "/v1/models", "/web/index.html", "/web/", "/nothing", "/health/", "/v1/stream"):
+        for path in (
+            "/",
+            "/ready",
+            "/metrics",
+            "/v1/models",
+            "/web/index.html",
+            "/web/",
+            "/nothing",
+            "/health/",
+            "/v1/stream",
+        ):
             assert httpx.get(f"{server.url}{path}").status_code == 401, path
             assert httpx.get(f"{server.url}{path}?token=wrong").status_code == 401, path
         for options in ({}, {"additional_headers": {"Authorization": "Bearer wrong"}}):
