@@ -55,3 +55,27 @@ class Engine(Protocol):
     def close(self) -> None:
         """Free what the engine holds. Closing twice is fine."""
         ...
+
+
+class EngineStream(Protocol):
+    """One segment on its way through a streaming engine. All its state is here, so streams never mix."""
+
+    def accept(self, features: Float32Array) -> Hypothesis:
+        """What is said in the segment so far, which only grows at its end.
+
+        Args:
+            features: (T, mel_bins * lfr_m) the next stacked frames; T may be 0.
+        """
+        ...
+
+    def finish(self) -> Hypothesis:
+        """What is said in the whole segment; nothing is accepted any more."""
+        ...
+
+
+class StreamingEngine(Engine, Protocol):
+    """An engine that was trained to hear a segment piece by piece, at a cost that does not grow with its length."""
+
+    def stream(self, options: DecodeOptions) -> EngineStream:
+        """A new segment; made anywhere, used in the thread that uses this lane."""
+        ...

@@ -47,18 +47,20 @@ class OnlineLfr:
         self._next_row = 0
         self._finished = False
 
+    @property
+    def end_frame(self) -> int:
+        """How many frames came so far."""
+        return self._first_frame + len(self._frames)
+
     def accept(self, frames: FeatureFrames) -> FeatureFrames:
         """The rows that these frames, which follow those of the last call, complete."""
         if self._finished:
             raise UsageError("frames were fed after finish(); call reset() for a new stream")
-        if frames.start_frame != self._first_frame + len(self._frames):
-            raise UsageError(
-                f"frame {self._first_frame + len(self._frames)} was expected next, not {frames.start_frame}"
-            )
+        if frames.start_frame != self.end_frame:
+            raise UsageError(f"frame {self.end_frame} was expected next, not {frames.start_frame}")
         self._frames = np.concatenate((self._frames, frames.data))
         ahead = (self.m - 1) // 2
-        end = self._first_frame + len(self._frames)
-        complete = max(0, -(-(end - ahead) // self.n))  # rows i with n i + ahead < end
+        complete = max(0, -(-(self.end_frame - ahead) // self.n))  # rows i with n i + ahead < end
         return self._rows(complete)
 
     def finish(self) -> FeatureFrames:
@@ -66,7 +68,7 @@ class OnlineLfr:
         if self._finished:
             raise UsageError("finish() was called twice")
         self._finished = True
-        return self._rows(-(-(self._first_frame + len(self._frames)) // self.n))
+        return self._rows(-(-self.end_frame // self.n))
 
     def _rows(self, end_row: int) -> FeatureFrames:
         """Rows from the next one up to end_row, then drop the frames that no later row needs."""

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from liveasr.engines.base import DecodeOptions
 from liveasr.errors import LiveasrError
+from liveasr.stream.partials import PartialStream
 from liveasr.stream.session import DecodeRequest, Session
 from liveasr.stream.worker import Decoded, DecodePool
 from liveasr.types import SAMPLES_PER_MS, Float32Array, LiveTranscript, SpeechEnd, SpeechEvent, SpeechStart
@@ -36,12 +37,16 @@ class LiveStream:
         session: a fresh one.
         pool: where its decodes are done.
         options: for every decode.
+        partials: what hears the partials, if a streaming engine does.
     """
 
-    def __init__(self, session: Session, pool: DecodePool, options: DecodeOptions) -> None:
+    def __init__(
+        self, session: Session, pool: DecodePool, options: DecodeOptions, partials: PartialStream | None = None
+    ) -> None:
         self._session = session
         self._pool = pool
         self._options = options
+        self._partials = partials
         self._key = pool.new_session()
         self._outputs: asyncio.Queue[Output | LiveasrError | None] = asyncio.Queue()
         self._turn = asyncio.Lock()
@@ -101,7 +106,7 @@ class LiveStream:
     def cancel(self) -> None:
         """Drop what is not done; the outputs end, and nothing is taken any more."""
         self._over = True
-        self._pool.cancel(self._key)
+        self._cancel_decodes()
         self._idle.set()
         self._end()
 
@@ -121,6 +126,9 @@ class LiveStream:
             if isinstance(step, SpeechStart | SpeechEnd):
                 self._outputs.put_nowait(step)
                 continue
+            if step.is_next and self._partials is not None:
+                self._partials.submit(step, self._options, self._deliver)
+                continue
             if self._over:
                 return
             if step.is_final:
@@ -134,7 +142,7 @@ class LiveStream:
             return
         if isinstance(answer.result, LiveasrError):
             self._over = True
-            self._pool.cancel(self._key)
+            self._cancel_decodes()
             self._outputs.put_nowait(answer.result)
             self._idle.set()
             return
@@ -146,6 +154,11 @@ class LiveStream:
             self._tell_flushed()
         if not self._session.finals_pending:
             self._idle.set()
+
+    def _cancel_decodes(self) -> None:
+        self._pool.cancel(self._key)
+        if self._partials is not None:
+            self._partials.cancel()
 
     def _tell_flushed(self) -> None:
         while self._flushes and self._finals >= self._flushes[0]:

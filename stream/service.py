@@ -9,13 +9,14 @@ from typing import Protocol
 
 import msgspec
 
-from liveasr.engines.base import DecodeOptions, Engine
+from liveasr.engines.base import DecodeOptions, Engine, StreamingEngine
 from liveasr.errors import WireError
 from liveasr.stream.conversation import Conversation
 from liveasr.stream.detect import Detector
 from liveasr.stream.live import LiveStream
 from liveasr.stream.messages import MAX_MESSAGE_BYTES, Limits, ModelInfo, Ready, Start
 from liveasr.stream.metrics import Metrics, SessionMetrics
+from liveasr.stream.partials import PartialLanes
 from liveasr.stream.protocol import ServerProtocol
 from liveasr.stream.session import LiveConfig, Session
 from liveasr.stream.worker import DecodePool
@@ -90,16 +91,22 @@ class Service:
         models: at least one; the first serves clients that name none.
         new_detector: makes a session's voice activity detector.
         config: what clients are held to.
+        partials: lanes of a streaming engine that gives all partials, if one does.
     """
 
     def __init__(
-        self, models: Sequence[OfferedModel], new_detector: Callable[[VadConfig], Detector], config: ServiceConfig
+        self,
+        models: Sequence[OfferedModel],
+        new_detector: Callable[[VadConfig], Detector],
+        config: ServiceConfig,
+        partials: Sequence[StreamingEngine] = (),
     ) -> None:
         self.metrics = Metrics()
         self._offers = {model.name: model for model in models}
         self._pools = {
             model.name: DecodePool(model.engines, observe=partial(self.metrics.decoded, model.name)) for model in models
         }
+        self._partials = PartialLanes(partials) if partials else None
         self._dropped = dict.fromkeys(self._pools, 0)  # partials, as far as the metrics have counted them
         self._new_detector = new_detector
         self._config = config
@@ -181,10 +188,16 @@ class Service:
             self._new_detector(config),
             offer.engines[-1].front_end,
             LiveConfig(partials=start.partials, max_segment_ms=config.max_segment_ms),
+            self._partials.front_end if self._partials else None,
         )
         conversation = Conversation(
             secrets.token_urlsafe(12),
-            LiveStream(session, self._pools[name], DecodeOptions(start.language, start.itn)),
+            LiveStream(
+                session,
+                self._pools[name],
+                DecodeOptions(start.language, start.itn),
+                self._partials.open() if self._partials else None,
+            ),
             start.audio,
             protocol,
             SessionMetrics(self.metrics, name),
@@ -262,6 +275,8 @@ class Service:
             self.forget(entry.conversation)
         self._watching.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+        if self._partials is not None:  # before the engines of the pools, whose weights they may share
+            await self._partials.close()
         for pool in self._pools.values():
             await pool.close()
 

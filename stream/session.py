@@ -6,7 +6,8 @@
 While a segment is open, partial requests ask for a decode of what is there. The first comes after 480 ms of speech; how
 soon the next one follows depends on how long the last one took, so that partials never take more than a share of the
 engine; and none is made until there is new speech. A partial covers at most the last 8 s: before that, the words are
-committed already, so its cost is bounded however long the segment is.
+committed already, so its cost is bounded however long the segment is. Where a streaming engine gives the partials, a
+request holds only what is new of the segment, and the engine's answer is the whole of it so far.
 
 When a segment ends, one final request asks for all of it, cut exactly as the file transcriber cuts it, and its answer
 is the only final of that segment. Finals come out in the order of the stream.
@@ -20,12 +21,14 @@ from liveasr.engines.base import FrontEnd
 from liveasr.stream import lfr
 from liveasr.stream.detect import Detector
 from liveasr.stream.fbank import HOP_SAMPLES
+from liveasr.stream.lfr import OnlineLfr
 from liveasr.stream.recognize import to_transcript
 from liveasr.stream.segmenter import Segment, Segmenter
 from liveasr.stream.spelling import spaced
 from liveasr.stream.stabilize import Stabilizer
 from liveasr.types import (
     SAMPLES_PER_MS,
+    FeatureFrames,
     Float32Array,
     Hypothesis,
     LiveTranscript,
@@ -71,6 +74,8 @@ class DecodeRequest:
     """(T, dims) stacked frames, as the engine takes them."""
     segment: Segment | None = None
     """Of a final."""
+    is_next: bool = False
+    """The features follow those of the segment's last request: they are for the streaming engine."""
 
 
 SessionStep: TypeAlias = SpeechEvent | DecodeRequest
@@ -90,6 +95,8 @@ class _Live:
     """Where the audio of the last request ended."""
     answered_until_ms: int = 0
     """Where the audio of the last partial applied ended."""
+    rows: OnlineLfr | None = None
+    """Of the frames that a streaming engine has got."""
     final: Transcript | None = None
 
 
@@ -100,11 +107,15 @@ class Session:
         detector: a fresh one.
         front_end: of the engine that decodes.
         config: how partials are made.
+        streaming: front end of the streaming engine that gives the partials, if one does.
     """
 
-    def __init__(self, detector: Detector, front_end: FrontEnd, config: LiveConfig) -> None:
+    def __init__(
+        self, detector: Detector, front_end: FrontEnd, config: LiveConfig, streaming: FrontEnd | None = None
+    ) -> None:
         self.config = config
         self._front_end = front_end
+        self._streaming = streaming
         self._detector = detector
         self._segmenter = Segmenter(detector)
         self._live: deque[_Live] = deque()  # in order; the last one is open while _open says so
@@ -195,6 +206,8 @@ class Session:
             return None
         live.speech_at_request = speech
         live.asked_at_frame = end_frame
+        if self._streaming is not None:
+            return self._next_request(live, self._streaming, end_frame)
         start_frame = self._window_start(live, end_frame)
         frames = self._segmenter.open_frames(start_frame)
         return DecodeRequest(
@@ -203,6 +216,22 @@ class Session:
             start_ms=start_frame * _FRAME_MS,
             end_ms=end_frame * _FRAME_MS,
             features=lfr.stack(frames, self._front_end.lfr_m, self._front_end.lfr_n),
+        )
+
+    def _next_request(self, live: _Live, front_end: FrontEnd, end_frame: int) -> DecodeRequest:
+        """What is new of the open segment."""
+        start_frame = live.start_sample // HOP_SAMPLES
+        if live.rows is None:
+            live.rows = OnlineLfr(front_end.lfr_m, front_end.lfr_n, front_end.mel_bins)
+        given = live.rows.end_frame
+        frames = FeatureFrames(self._segmenter.open_frames(start_frame + given), given)
+        return DecodeRequest(
+            segment_id=live.segment_id,
+            is_final=False,
+            start_ms=start_frame * _FRAME_MS,
+            end_ms=end_frame * _FRAME_MS,
+            features=live.rows.accept(frames).data,
+            is_next=True,
         )
 
     def _window_start(self, live: _Live, end_frame: int) -> int:
@@ -232,7 +261,10 @@ class Session:
             Word(word.text, request.start_ms + word.start_ms, request.start_ms + word.end_ms)
             for word in spaced(hypothesis.text, hypothesis.words)
         ]
-        live.stabilizer.accept(words, request.end_ms, commit_until_ms)
+        if request.is_next:
+            live.stabilizer.follow(words, commit_until_ms)
+        else:
+            live.stabilizer.accept(words, request.end_ms, commit_until_ms)
         if (live.stabilizer.committed, live.stabilizer.tentative) == before:
             return []
         live.revision += 1

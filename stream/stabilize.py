@@ -68,6 +68,23 @@ class Stabilizer:
         self._committed += new[:agreed]
         self._last = new[agreed:]
 
+    def follow(self, words: Sequence[Word], commit_until_ms: int) -> None:
+        """Take the next hypothesis of an engine that takes nothing back: it only grows at its end.
+
+        All of it is committed but the last word where its script writes spaces, since that may go on.
+
+        Args:
+            words: spaced, of the whole segment so far.
+            commit_until_ms: commit nothing that ends later.
+        """
+        new = list(words[len(self._committed) :])
+        certain = len(new) - (bool(new) and new[-1].text[-1].isascii())
+        sure = 0
+        while sure < certain and new[sure].end_ms <= commit_until_ms:
+            sure += 1
+        self._committed += new[:sure]
+        self._last = new[sure:]
+
     def finish(self, words: Sequence[Word]) -> None:
         """Close the segment with the words of its final, spaced."""
         self._committed += self._uncommitted(words)

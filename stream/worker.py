@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from liveasr.engines.base import DecodeOptions, Engine
+from liveasr.engines.base import DecodeOptions, Engine, EngineStream
 from liveasr.errors import EngineError, LiveasrError
 from liveasr.stream.schedule import DecodeQueue
 from liveasr.stream.session import DecodeRequest
@@ -46,6 +46,7 @@ class _Job:
     options: DecodeOptions
     deliver: Deliver
     queued_at: float
+    head: EngineStream | None = None
 
 
 class DecodePool:
@@ -107,6 +108,12 @@ class DecodePool:
         """A key for a new session."""
         self._next_session += 1
         return self._next_session
+
+    def offer(
+        self, session: int, request: DecodeRequest, options: DecodeOptions, deliver: Deliver, head: EngineStream | None
+    ) -> None:
+        """Queue a partial; `head` goes on with its features, which are the next of a segment."""
+        self._add(session, _Job(request, options, deliver, time.monotonic(), head))
 
     async def submit(self, session: int, request: DecodeRequest, options: DecodeOptions, deliver: Deliver) -> None:
         """Queue a decode; its answer is delivered in the event loop. A final waits here until the queue has room."""
@@ -196,6 +203,8 @@ class DecodePool:
 
 def _decode(engine: Engine, job: _Job) -> Hypothesis | LiveasrError:
     try:
+        if job.head is not None:
+            return job.head.accept(job.request.features)
         return engine.decode(job.request.features, job.options)
     except LiveasrError as error:
         return error

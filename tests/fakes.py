@@ -1,7 +1,9 @@
 """Stand-ins for what is slow or random."""
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+import numpy as np
 
 from liveasr.engines.base import DecodeOptions, FrontEnd
 from liveasr.errors import LiveasrError
@@ -72,3 +74,55 @@ class GatedEngine(FakeEngine):
         self.started.set()
         assert self.gate.wait(10)
         return super().decode(features, options)
+
+
+class FakeStreamingEngine(FakeEngine):
+    """Hears a word in every few rows, whatever pieces they come in; a whole segment as its stream hears it.
+
+    Args:
+        words: of every segment, in order, again and again.
+        rows: for each word.
+    """
+
+    def __init__(self, words: Sequence[str], rows: int) -> None:
+        super().__init__([said("")])
+        self.words = words
+        self.rows = rows
+        self.streams: list[FakeEngineStream] = []
+
+    def stream(self, options: DecodeOptions) -> "FakeEngineStream":
+        """A new segment."""
+        self.options.append(options)
+        self.streams.append(FakeEngineStream(self))
+        return self.streams[-1]
+
+    def decode(self, features: Float32Array, options: DecodeOptions) -> Hypothesis:
+        """The whole segment."""
+        self.options.append(options)
+        return FakeEngineStream(self).accept(features)
+
+    def lane(self) -> "FakeStreamingEngine":
+        """Another one."""
+        return FakeStreamingEngine(self.words, self.rows)
+
+
+class FakeEngineStream:
+    """A segment of a FakeStreamingEngine."""
+
+    def __init__(self, engine: FakeStreamingEngine) -> None:
+        self._engine = engine
+        self.pieces: list[Float32Array] = []
+
+    def accept(self, features: Float32Array) -> Hypothesis:
+        """All words so far."""
+        assert not self._engine.closed
+        self.pieces.append(features)
+        count = sum(map(len, self.pieces)) // self._engine.rows
+        texts = [self._engine.words[index % len(self._engine.words)] for index in range(count)]
+        step_ms = self._engine.rows * 60
+        words = tuple(Word(text, index * step_ms, (index + 1) * step_ms) for index, text in enumerate(texts))
+        return Hypothesis(tuple(range(count)), " ".join(texts), words, "en")
+
+    def finish(self) -> Hypothesis:
+        """All words."""
+        return self.accept(np.empty((0, 560), np.float32))

@@ -1,0 +1,189 @@
+"""Two passes: a streaming engine gives the partials, any engine gives the finals."""
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from liveasr.engines.base import DecodeOptions
+from liveasr.errors import EngineError
+from liveasr.stream import lfr
+from liveasr.stream.decode import AudioFile
+from liveasr.stream.detect import FsmnDetector
+from liveasr.stream.live import LiveStream, Output
+from liveasr.stream.partials import PartialLanes
+from liveasr.stream.segmenter import Segmenter
+from liveasr.stream.session import LiveConfig, Session
+from liveasr.stream.stabilize import Stabilizer
+from liveasr.stream.worker import DecodePool
+from liveasr.types import Float32Array, Hypothesis, LiveTranscript, Word
+from liveasr.vad.config import VadConfig
+from liveasr.vad.weights import FsmnWeights
+from tests.chunking import pieces
+from tests.fakes import FakeEngine, FakeEngineStream, FakeStreamingEngine, said
+
+FRONT = FakeEngine.front_end
+WORDS = ["one", "two", "three", "four", "five", "six"]
+
+
+@pytest.fixture(scope="module")
+def samples() -> Float32Array:
+    with AudioFile(Path(__file__).parents[1] / "data" / "digits-clean.wav") as audio:
+        return np.concatenate(list(audio.blocks()))
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(work, 60)
+
+    asyncio.run(bounded())
+
+
+async def outputs_of(stream: LiveStream, blocks: Iterable[Float32Array]) -> list[Output]:
+    async def collect() -> list[Output]:
+        return [output async for output in stream.outputs()]
+
+    collecting = asyncio.create_task(collect())
+    for block in blocks:
+        await stream.feed(block)
+        await asyncio.sleep(0)
+    await stream.finish()
+    return await collecting
+
+
+def two_pass(fsmn: FsmnWeights, pool: DecodePool, lanes: PartialLanes, config: LiveConfig | None = None) -> LiveStream:
+    session = Session(FsmnDetector(fsmn, VadConfig()), FRONT, config or LiveConfig(), lanes.front_end)
+    return LiveStream(session, pool, DecodeOptions(), lanes.open())
+
+
+@pytest.mark.parametrize("size", [160, 320, 1600, 16_000])
+def test_the_streaming_engine_hears_each_row_of_a_segment_once_and_in_order(
+    size: int, samples: Float32Array, fsmn: FsmnWeights
+) -> None:
+    async def work() -> None:
+        engine = FakeStreamingEngine(WORDS, rows=5)
+        lanes, pool = PartialLanes([engine]), DecodePool([FakeEngine([said("the final")])])
+        await outputs_of(two_pass(fsmn, pool, lanes), pieces(samples, size))
+        await lanes.close()
+        await pool.close()
+        segmenter = Segmenter(FsmnDetector(fsmn, VadConfig()))
+        segments = segmenter.accept(samples) + segmenter.finish()
+        assert len(engine.streams) <= len(segments) == 3
+        whole = {len(each.frames): lfr.stack(each.frames, FRONT.lfr_m, FRONT.lfr_n) for each in segments}
+        for stream in engine.streams:
+            rows = np.concatenate(stream.pieces)
+            assert any(np.array_equal(rows[: len(each)], each[: len(rows)]) for each in whole.values())
+
+    run(work())
+
+
+def test_partials_are_the_streaming_engines_and_finals_the_others(samples: Float32Array, fsmn: FsmnWeights) -> None:
+    async def work() -> None:
+        lanes = PartialLanes([FakeStreamingEngine(WORDS, rows=5)])
+        pool = DecodePool([FakeEngine([said("what was said")])])
+        found = [
+            each
+            for each in await outputs_of(two_pass(fsmn, pool, lanes), pieces(samples, 320))
+            if isinstance(each, LiveTranscript)
+        ]
+        await lanes.close()
+        await pool.close()
+        finals = [each.final.text for each in found if each.final]
+        assert finals == ["what was said"] * 3
+        shown = [each.committed + each.tentative for each in found if not each.is_final]
+        assert shown
+        assert all(" ".join(WORDS * 3).startswith(text) for text in shown)
+        for before, after in pairwise(found):
+            if before.segment_id == after.segment_id:
+                assert after.committed.startswith(before.committed)
+                assert after.revision > before.revision
+
+    run(work())
+
+
+def test_a_slow_engine_gets_what_waited_as_one_piece(samples: Float32Array, fsmn: FsmnWeights) -> None:
+    async def work() -> None:
+        engine = FakeStreamingEngine(WORDS, rows=5)
+        lanes, pool = PartialLanes([engine]), DecodePool([FakeEngine([said("the final")])])
+        stream = two_pass(fsmn, pool, lanes)
+        collecting = asyncio.create_task(outputs_of(stream, []))
+        collecting.cancel()
+        for block in pieces(samples[: 16_000 * 2], 320):
+            await stream.feed(block)  # the loop has no turn, so no answer comes back
+        stream.cancel()
+        await lanes.close()
+        await pool.close()
+        assert len(engine.streams) == 1
+        assert len(engine.streams[0].pieces) <= 1
+
+    run(work())
+
+
+def test_an_engine_that_fails_at_a_partial_ends_the_stream(samples: Float32Array, fsmn: FsmnWeights) -> None:
+    class FailingStream(FakeEngineStream):
+        def accept(self, features: Float32Array) -> Hypothesis:  # noqa: ARG002 - the contract
+            raise EngineError("no memory")
+
+    class Failing(FakeStreamingEngine):
+        def stream(self, options: DecodeOptions) -> FakeEngineStream:  # noqa: ARG002 - the contract
+            return FailingStream(self)
+
+    async def work() -> None:
+        lanes, pool = PartialLanes([Failing(WORDS, rows=5)]), DecodePool([FakeEngine([said("the final")])])
+        with pytest.raises(EngineError, match="no memory"):
+            await outputs_of(two_pass(fsmn, pool, lanes), pieces(samples, 320))
+        await lanes.close()
+        await pool.close()
+
+    run(work())
+
+
+def test_sessions_are_spread_over_the_lanes_and_do_not_mix(samples: Float32Array, fsmn: FsmnWeights) -> None:
+    async def work() -> None:
+        engines = [FakeStreamingEngine(WORDS, rows=5), FakeStreamingEngine(WORDS, rows=5)]
+        lanes, pool = PartialLanes(engines), DecodePool([FakeEngine([said("the final")])])
+        streams = [two_pass(fsmn, pool, lanes) for _ in range(4)]
+        results = await asyncio.gather(*(outputs_of(stream, pieces(samples, 320)) for stream in streams))
+        assert [len(engine.streams) for engine in engines] == [6, 6]
+        for stream in streams:
+            stream.cancel()
+        assert lanes._sessions == [0, 0]
+        await lanes.close()
+        await pool.close()
+        finals = [
+            [each.final for each in result if isinstance(each, LiveTranscript) and each.final] for result in results
+        ]
+        assert all(each == finals[0] for each in finals)
+
+    run(work())
+
+
+def words(text: str, step_ms: int = 300) -> list[Word]:
+    return [
+        Word(" " + word if index else word, index * step_ms, (index + 1) * step_ms)
+        for index, word in enumerate(text.split())
+    ]
+
+
+def test_what_a_streaming_engine_said_stands_but_for_a_last_word_that_may_go_on() -> None:
+    stabilizer = Stabilizer()
+    stabilizer.follow(words("one tw"), 20_000)
+    assert (stabilizer.committed, stabilizer.tentative) == ("one", " tw")
+    stabilizer.follow(words("one two three"), 20_000)
+    assert (stabilizer.committed, stabilizer.tentative) == ("one two", " three")
+
+
+def test_a_character_cannot_go_on() -> None:
+    stabilizer = Stabilizer()
+    stabilizer.follow([Word("今", 0, 100), Word("天", 100, 200)], 20_000)
+    assert (stabilizer.committed, stabilizer.tentative) == ("今天", "")
+
+
+def test_nothing_is_committed_that_a_cut_may_still_move() -> None:
+    stabilizer = Stabilizer()
+    stabilizer.follow(words("one two three four"), 700)
+    assert (stabilizer.committed, stabilizer.tentative) == ("one two", " three four")
