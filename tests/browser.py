@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, expect
 
 PATIENCE_MS = 60_000
 """Until something that is waited for counts as missing; a machine that others use too may take its time."""
@@ -22,29 +22,37 @@ _FLAGS = (
     "--disable-sync",
     "--use-fake-device-for-media-stream",
 )
-_ALLOW_MICROPHONE = "--use-fake-ui-for-media-stream"  # whoever asks gets it
+_ALLOW_MICROPHONE = "--use-fake-ui-for-media-stream"
 
 
 @contextmanager
-def chromium(recording: Path, *, allow_microphone: bool = True) -> Iterator[Browser]:
-    """A browser whose microphone hears `recording` once, from its beginning each time it is opened, then silence."""
+def chromium(
+    playwright: Playwright, recording: Path, *arguments: str, allow_microphone: bool = True
+) -> Iterator[Browser]:
+    """A browser whose microphone hears `recording` once, from its beginning each time it is opened, then silence.
+
+    Args:
+        playwright: made by `sync_playwright`, of which a thread has one at a time.
+        recording: a WAV.
+        arguments: more for the command line of Chromium.
+        allow_microphone: whether whoever asks gets it; else nobody does.
+    """
     executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if executable is None:
         pytest.skip("the page is tested in Chromium, which is not here; on Debian: apt-get install chromium")
-    flags = [*_FLAGS, f"--use-file-for-fake-audio-capture={recording}%noloop"]
+    flags = [*_FLAGS, *arguments, f"--use-file-for-fake-audio-capture={recording}%noloop"]
     if allow_microphone:
         flags.append(_ALLOW_MICROPHONE)
     expect.set_options(timeout=PATIENCE_MS)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=flags)
-        try:
-            yield browser
-        finally:
-            browser.close()
+    browser = playwright.chromium.launch(executable_path=executable, args=flags)
+    try:
+        yield browser
+    finally:
+        browser.close()
 
 
 class Visit:
-    """A page in a context of its own, closed at the end of a `with` block.
+    """A page in a context of its own, closed at the end of a `with` block. It is yet to be opened: `visit.open()`.
 
     Args:
         browser: made by `chromium`.
@@ -54,6 +62,7 @@ class Visit:
     """
 
     def __init__(self, browser: Browser, url: str, *, script: str | None = None, **settings: Any) -> None:
+        self._url = url
         self._context = browser.new_context(**settings)
         self._context.set_default_timeout(PATIENCE_MS)
         if script is not None:
@@ -67,7 +76,11 @@ class Visit:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self._see(request.url))
         self.page.on("websocket", lambda socket: self._see(socket.url))
-        self.page.goto(url)
+
+    def open(self) -> Page:
+        """Go there."""
+        self.page.goto(self._url)
+        return self.page
 
     def __enter__(self) -> "Visit":
         return self

@@ -46,7 +46,7 @@ function enter(state, words = STATES[state]) {
   document.title = state === "idle" ? "liveasr" : `${words} · liveasr`;
   choice.disabled = run !== null;
   $("verb").textContent = run === null ? "Start" : state === "finishing" ? "Finishing" : "Stop";
-  $("toggle").disabled = state === "finishing";
+  $("toggle").ariaDisabled = String(state === "finishing"); // "disabled" would take the keyboard's place away
   $("welcome").hidden = run !== null || !transcript.empty;
   if (run === null || state === "finishing") meter.clear();
 }
@@ -106,7 +106,7 @@ function settings() {
 
 function stop() {
   if (document.body.dataset.state === "finishing") return run.abandon();
-  if (document.body.dataset.state === "listening") enter("finishing");
+  enter("finishing");
   run.stop();
 }
 
@@ -126,7 +126,7 @@ function letCut(mine, why) {
   setTimeout(() => {
     if (run !== mine || document.body.dataset.state !== "finishing") return;
     $("verb").textContent = "End now";
-    $("toggle").disabled = false;
+    $("toggle").ariaDisabled = "false";
   }, PATIENCE_MS);
 }
 
@@ -180,7 +180,12 @@ function ended({ error, lostMs, why }) {
   }
 }
 
-$("toggle").onclick = () => (run === null ? start() : stop());
+$("toggle").onclick = () => {
+  if ($("toggle").ariaDisabled === "true") return;
+  if (run === null) start();
+  else stop();
+};
+document.addEventListener("visibilitychange", () => document.hidden || run?.stayAwake());
 addEventListener("online", () => run?.retry());
 addEventListener("beforeunload", (event) => {
   if (run !== null || keep.unsaved) event.preventDefault();

@@ -79,7 +79,7 @@ export class Captioner {
     }
     if (!this.#session?.open) return;
     this.#session.audio(samples);
-    if (this.#session.silentMs > QUIET_MS) this.#session.abandon(); // a network that went away tells nobody
+    if (this.#session.waitingMs > QUIET_MS) this.#session.abandon(); // a network that went away tells nobody
     else if (this.#taken - this.#acknowledged > this.#samples(FALL_BEHIND_MS)) this.stop("behind");
   }
 

@@ -73,10 +73,11 @@ export class Notices {
    */
   show(name, words, { kind = "error", actions = [], lasting = false } = {}) {
     const known = this.#shown.get(name);
-    if (known?.dataset.title === words.title && !words.detail) return; // already said
+    const saying = JSON.stringify(words);
+    if (known?.dataset.words === saying) return; // already said
     const notice = element("div", `notice ${kind}`);
     notice.dataset.name = name;
-    notice.dataset.title = words.title;
+    notice.dataset.words = saying;
     const said = element("div", "said");
     said.append(element("strong", "", words.title), element("p", "", words.text));
     if (words.detail) said.append(element("p", "detail", words.detail));

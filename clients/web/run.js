@@ -42,7 +42,7 @@ export class Run {
     }
     const start = { ...settings(), audio: { encoding: "s16le", rate_hz: capture.rate, channels: 1 } };
     this.#captioner = new Captioner(url, start, { ...this.#handlers, ...this.#own() }, originMs);
-    this.#stayAwake();
+    this.stayAwake();
   }
 
   /** No more sound; the last words still come. */
@@ -86,7 +86,9 @@ export class Run {
     this.#silent = silent;
   }
 
-  async #stayAwake() {
+  /** Keep the screen on; to be asked for again after the page was out of sight. */
+  async stayAwake() {
+    if (!this.#captioner) return;
     try {
       this.#lock = await navigator.wakeLock.request("screen");
     } catch {} // a battery that is low, or a browser that has no such thing

@@ -20,7 +20,7 @@ export class Session {
   #started = false;
   #over = false;
   #spoke = performance.now();
-  #heard = performance.now();
+  #waiting = null; // since when audio is out that nothing has answered
   #patience;
   #pulse;
 
@@ -50,9 +50,9 @@ export class Session {
     return this.#started && !this.#over && this.#socket.readyState === WebSocket.OPEN;
   }
 
-  /** Milliseconds since the server last sent anything. */
-  get silentMs() {
-    return performance.now() - this.#heard;
+  /** For how many milliseconds audio has been going out with nothing coming back: a server acknowledges it all the time. */
+  get waitingMs() {
+    return this.#waiting === null ? 0 : performance.now() - this.#waiting;
   }
 
   /** Send the next samples, an Int16Array; returns the number of the frame. Every computer with a browser is little-endian. */
@@ -63,6 +63,7 @@ export class Session {
     new Int16Array(frame, 4).set(samples);
     this.#socket.send(frame);
     this.#spoke = performance.now();
+    this.#waiting ??= this.#spoke;
     return this.#number;
   }
 
@@ -89,7 +90,7 @@ export class Session {
 
   #receive(data) {
     if (this.#over) return;
-    this.#heard = performance.now();
+    this.#waiting = null;
     const message = JSON.parse(data);
     if (message.type === "ready") this.#keepAlive(message.limits.idle_s * 1000);
     if (message.type === "error" && message.fatal) this.#error = message;

@@ -10,7 +10,8 @@ export class TranscriptView {
   #voice;
   #follower;
   #items = new Map(); // by key of the segment: {item, segment}
-  #language = ""; // of open segments, whose own is not known yet
+  #chosen = "";
+  #last = ""; // that was spoken: a guess for segments that do not know theirs yet
 
   /** @param {HTMLElement} list of segments  @param {HTMLElement} voice a live region  @param {Follower} follower */
   constructor(list, voice, follower) {
@@ -19,7 +20,7 @@ export class TranscriptView {
 
   /** What is being spoken, if someone said so: "" or "auto" if not. */
   set language(code) {
-    this.#language = code === "auto" ? "" : code;
+    this.#chosen = code === "auto" ? "" : code;
   }
 
   show(segment) {
@@ -34,12 +35,12 @@ export class TranscriptView {
     const words = segment.tentative.trimStart(); // the space before them is not theirs to be marked
     committed.textContent = segment.committed + segment.tentative.slice(0, segment.tentative.length - words.length);
     tentative.textContent = words;
-    text.lang = segment.language ?? this.#language;
+    text.lang = segment.language ?? (this.#chosen || this.#last);
     shown.item.classList.toggle("open", !segment.final && !segment.interrupted);
     shown.item.classList.toggle("interrupted", segment.interrupted);
-    if (segment.final) {
-      if (segment.language) this.#language ||= segment.language;
-      if (!wasFinal) this.#say(segment);
+    if (segment.final && !wasFinal) {
+      this.#last = segment.language ?? "";
+      this.#say(segment);
     }
     this.#follower.grown();
   }
