@@ -30,6 +30,8 @@ _END = None
 class LiveStream:
     """One stream. Call `feed` and `flush` at will, then `finish` once, while someone iterates over `outputs`.
 
+    Calls from several tasks take turns, so what they find goes out in the order of the stream.
+
     Args:
         session: a fresh one.
         pool: where its decodes are done.
@@ -42,10 +44,11 @@ class LiveStream:
         self._options = options
         self._key = pool.new_session()
         self._outputs: asyncio.Queue[Output | LiveasrError | None] = asyncio.Queue()
+        self._turn = asyncio.Lock()
         self._idle = asyncio.Event()  # no final is waited for
         self._idle.set()
         self._ended = False
-        self._failed = False
+        self._over = False  # the engine failed, or the stream was cancelled: nothing is taken any more
         self._heard_samples = 0
         self._ended_at: dict[int, int] = {}  # segments without a final: milliseconds of audio when they ended
         self._segments_ended = 0
@@ -67,28 +70,32 @@ class LiveStream:
 
         Once the engine has failed nothing is taken any more; `outputs` has the error.
         """
-        if self._failed:
-            return
-        self._heard_samples += samples.size
-        await self._take(self._session.accept(samples))
+        async with self._turn:
+            if self._over:
+                return
+            self._heard_samples += samples.size
+            await self._take(self._session.accept(samples))
 
     async def flush(self) -> None:
         """End the open segment here; `Flushed` follows the finals of all segments so far."""
-        if self._failed:
-            return
-        await self._take(self._session.flush())
-        self._flushes.append(self._segments_ended)
-        self._tell_flushed()
+        async with self._turn:
+            if self._over:
+                return
+            await self._take(self._session.flush())
+            self._flushes.append(self._segments_ended)
+            self._tell_flushed()
 
     async def finish(self) -> None:
         """End the stream: every segment gets its final, then the outputs end."""
-        if not self._failed:
-            await self._take(self._session.finish())
-            await self._idle.wait()
-        self._end()
+        async with self._turn:
+            if not self._over:
+                await self._take(self._session.finish())
+                await self._idle.wait()
+            self._end()
 
     def cancel(self) -> None:
-        """Drop what is not done; the outputs end."""
+        """Drop what is not done; the outputs end, and nothing is taken any more."""
+        self._over = True
         self._pool.cancel(self._key)
         self._idle.set()
         self._end()
@@ -109,7 +116,7 @@ class LiveStream:
             if isinstance(step, SpeechStart | SpeechEnd):
                 self._outputs.put_nowait(step)
                 continue
-            if self._failed:
+            if self._over:
                 return
             if step.is_final:
                 self._idle.clear()
@@ -118,10 +125,10 @@ class LiveStream:
             await self._pool.submit(self._key, step, self._options, self._deliver)
 
     def _deliver(self, answer: Decoded) -> None:
-        if self._failed:
+        if self._over:
             return
         if isinstance(answer.result, LiveasrError):
-            self._failed = True
+            self._over = True
             self._pool.cancel(self._key)
             self._outputs.put_nowait(answer.result)
             self._idle.set()

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from liveasr.errors import WireError
+from liveasr.errors import UsageError, WireError
 from liveasr.types import Language
 from liveasr.vad.config import MAX_PADDING_MS, MIN_SEGMENT_MS, SPEECH_TO_SILENCE_MS, VadConfig
 
@@ -26,6 +26,7 @@ MAX_MESSAGE_BYTES = 1 << 20
 _NUMBER = struct.Struct("<I")
 LAST_NUMBER = 2**32 - 1
 _MAX_ID = 2**53 - 1  # what JavaScript counts exactly
+_MAX_REASON_CHARS = 200  # a reason may quote what came in, which may be as long as a message
 
 ErrorCode: TypeAlias = Literal[
     "bad_message",
@@ -284,8 +285,15 @@ _SERVER_DECODERS = _decoders(_SERVER_TYPES)
 
 
 def encode(message: ClientMessage | ServerMessage) -> str:
-    """The text frame of a message."""
-    return msgspec.json.encode(message).decode()
+    """The text frame of a message.
+
+    Raises:
+        UsageError: it holds text that is not Unicode, as an argument of the command line may be.
+    """
+    try:
+        return msgspec.json.encode(message).decode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"a message holds text that is not Unicode: {ascii(error.object)[:40]}") from error
 
 
 def encode_audio(audio: Audio) -> bytes:
@@ -333,7 +341,7 @@ def _decode(text: str, decoders: dict[str, msgspec.json.Decoder[Any]]) -> Any:
     try:
         kind = _HEAD_DECODER.decode(text).type
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
-        raise WireError("bad_message", f"a text frame is a JSON object with a type: {error}") from error
+        raise WireError("bad_message", f"a text frame is a JSON object with a type: {_reason(error)}") from error
     decoder = decoders.get(kind)
     if decoder is None:
         raise WireError(
@@ -342,4 +350,9 @@ def _decode(text: str, decoders: dict[str, msgspec.json.Decoder[Any]]) -> Any:
     try:
         return decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
-        raise WireError("bad_message", f"{kind}: {error}") from error
+        raise WireError("bad_message", f"{kind}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """One line for a person: msgspec quotes the names of unknown fields as they are."""
+    return "".join(each if each.isprintable() else " " for each in str(error)[:_MAX_REASON_CHARS])

@@ -35,7 +35,8 @@ class PcmDecoder:
             samples /= np.float32(_S16_SCALE)
         else:
             # One sample that is not a number would silence a whole segment, and one that is huge would deafen the rest.
-            samples = np.clip(np.nan_to_num(samples, nan=0.0), -1.0, 1.0)
+            # Infinity is none either, as in a file (decode.py).
+            samples = np.clip(np.nan_to_num(samples, nan=0.0, posinf=0.0, neginf=0.0), -1.0, 1.0)
         mono = samples if self._format.channels == 1 else samples.reshape(-1, self._format.channels).mean(axis=1)
         return mono if self._resampler is None else self._resampler.resample_chunk(np.ascontiguousarray(mono))
 
@@ -54,9 +55,13 @@ class PcmDecoder:
 
 
 def encode_pcm(samples: Float32Array, encoding: Encoding) -> bytes:
-    """The bytes of samples (n,) or (n, channels), float32 in [-1, 1]; louder ones are clipped in s16le."""
+    """The bytes of samples (n,) or (n, channels), float32 in [-1, 1].
+
+    In s16le, louder ones are clipped, and those that are no numbers become silence.
+    """
     if encoding == "f32le":
         wide: bytes = samples.astype("<f4").tobytes()
         return wide
-    narrow: bytes = np.clip(np.rint(samples * _S16_SCALE), -32768, 32767).astype("<i2").tobytes()
+    full = np.clip(np.nan_to_num(samples, nan=0.0, posinf=0.0, neginf=0.0), -1.0, 1.0)
+    narrow: bytes = np.rint(full * _S16_SCALE).clip(-32768, 32767).astype("<i2").tobytes()
     return narrow

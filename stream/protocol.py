@@ -1,13 +1,14 @@
 """The conversation over the wire, both sides, as state machines without I/O: frames in, messages out, and back.
 
     state       a client may send            a server may send              next
-    new         start, ping                  pong, error                    open, with ready
-    open        audio, flush, stop, ping     all but ready and done         stopping, with stop
-    stopping    ping                         all but ready                  closed, with done
+    new         start, ping                  pong, error                    open, with start
+    open        audio, flush, stop, ping     pong, error, ready; then all   stopping, with stop
+    stopping    ping                         the same                       closed, with done
     closed      -                            -
 
-A fatal error closes from anywhere, and so does a `done` that a shutting server sends while the session is open. Audio
-is numbered from 1, without gaps. Each object serves one connection; whoever owns the socket calls
+`ready` comes once; a client need not wait for it. A fatal error closes from anywhere, and so does a `done` that a
+shutting server sends while the session is open. Audio is numbered from 1, without gaps. Each object serves one
+connection; whoever owns the socket calls
 
     ServerProtocol   receive(frame) for what came in, send(message) for the frame to send
     ClientProtocol   start, audio, flush, stop, ping for the frame to send, receive(frame) for what came in
@@ -63,14 +64,25 @@ class ServerProtocol:
         self.last_number = 0
         """Of the audio received; 0 before the first."""
         self._ready = False
+        self._broken = False  # by the client: nothing that it sends is taken any more
         self._audio = AudioFormat()
 
     def receive(self, frame: str | bytes) -> ClientMessage | Audio:
         """What a frame of the client says.
 
         Raises:
-            WireError: it breaks the protocol. If the error is fatal, send it and close; else send it and go on.
+            WireError: it breaks the protocol. If the error is fatal, send it and close; else send it and go on. Once
+                the conversation is over, every frame raises: then there is nothing left to send.
         """
+        if self._broken or self.state == "closed":
+            raise WireError("wrong_order", "a message after the end of the conversation")
+        try:
+            return self._receive(frame)
+        except WireError as error:
+            self._broken = error.fatal
+            raise
+
+    def _receive(self, frame: str | bytes) -> ClientMessage | Audio:
         message = decode_client(frame) if isinstance(frame, str) else decode_audio(frame)
         if not isinstance(message, _CLIENT_MAY_SEND[self.state]):
             raise WireError("wrong_order", _order_broken(message, self.state))
@@ -185,15 +197,22 @@ class ClientProtocol:
         """What a frame of the server says; None if this version does not know its type, and it is to be ignored.
 
         Raises:
-            WireError: the server broke the protocol; close.
+            WireError: the server broke the protocol; close. Nothing that it sends is taken any more.
         """
+        try:
+            return self._receive(frame)
+        except WireError:
+            self.state = "closed"
+            raise
+
+    def _receive(self, frame: str | bytes) -> ServerMessage | None:
+        if self.state == "closed":
+            raise WireError("wrong_order", "the server sent a message after the end of the conversation")
         if isinstance(frame, bytes):
             raise WireError("bad_message", "the server sent a binary frame")
         message = decode_server(frame)
         if message is None:
             return None
-        if self.state == "closed":
-            raise WireError("wrong_order", f"the server sent {_name(message)} after the end")
         if not self._ready and not isinstance(message, _BEFORE_READY):
             raise WireError("wrong_order", f"the server sent {_name(message)} before ready")
         if isinstance(message, Ready):
@@ -208,7 +227,7 @@ class ClientProtocol:
         return message
 
     def _check_transcript(self, transcript: Transcript) -> None:
-        """Revisions rise, committed text grows, finals come once and in order."""
+        """Revisions rise, committed text grows, finals come once and in order, and with a text."""
         where = f"transcript of segment {transcript.segment_id}, revision {transcript.revision}"
         if transcript.segment_id < self._next_final:
             raise WireError("wrong_order", f"{where}: after the segment's final")
@@ -220,6 +239,8 @@ class ClientProtocol:
             return
         if transcript.segment_id != self._next_final:
             raise WireError("wrong_order", f"{where}: the final of segment {self._next_final} is missing")
+        if transcript.text is None:
+            raise WireError("bad_message", f"{where}: a final without a text")
         self._open.pop(transcript.segment_id, None)
         self._next_final += 1
 

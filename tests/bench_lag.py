@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from liveasr.clients.bench_live import LiveFigures, measure
-from liveasr.clients.live import paced
+from liveasr.clients.playback import paced
 from liveasr.clients.stability import percentile
 from liveasr.engines.base import DecodeOptions
 from liveasr.engines.registry import open_engine

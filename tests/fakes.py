@@ -1,5 +1,6 @@
 """Stand-ins for what is slow or random."""
 
+import threading
 from collections.abc import Iterable
 
 from liveasr.engines.base import DecodeOptions, FrontEnd
@@ -57,3 +58,17 @@ class FakeEngine:
     def close(self) -> None:
         """Refuse further work."""
         self.closed = True
+
+
+class GatedEngine(FakeEngine):
+    """Decodes only while its gate is open."""
+
+    def __init__(self, answers: Iterable[Hypothesis | LiveasrError] = (said("a"),)) -> None:
+        super().__init__(answers)
+        self.gate = threading.Event()
+        self.started = threading.Event()
+
+    def decode(self, features: Float32Array, options: DecodeOptions) -> Hypothesis:
+        self.started.set()
+        assert self.gate.wait(10)
+        return super().decode(features, options)

@@ -444,9 +444,14 @@ def test_a_slip_in_the_command_is_told_with_exit_code_2(arguments: list[str], ru
 @pytest.mark.parametrize(
     ("command", "mentions"),
     [
-        ([], ["transcribe", "vad", "models", "--version"]),
+        ([], ["transcribe", "vad", "live", "stream", "models", "--version"]),
         (["transcribe"], ["PATH", "--model", "--vad", "--language", "--format", "--output", "digits", "Examples:"]),
         (["vad"], ["FILE", "--format", "--end-silence-ms", "--max-segment-ms"]),
+        (["live"], ["--device", "--file", "--server", "LIVEASR_TOKEN", "--save", "--end-silence-ms"]),
+        (
+            ["stream"],
+            ["FILE", "--server", "http://127.0.0.1:8765", "--realtime", "--save", "LIVEASR_TOKEN", "Examples:"],
+        ),
         (["models"], ["convert"]),
         (["models", "convert"], ["DIR", "--type", "--output", "--force"]),
     ],

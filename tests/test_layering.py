@@ -25,6 +25,9 @@ ROOMS = ("vad", "engines", "stream", "clients")
 # What liveasr itself offers to every room.
 FRONT_DOOR = ("liveasr.types", "liveasr.errors", "liveasr.gguf_file", "liveasr.store", "liveasr.__version__")
 
+# What the command line runs.
+COMMANDS = ("liveasr.commands", "liveasr.captioning", "liveasr.serving")
+
 # importer -> what it may import of liveasr. A name covers everything below it; the longest matching importer decides,
 # and a module of the front door that has no line of its own is refused, so that a new one has to say where it stands.
 MAY_IMPORT = {
@@ -37,9 +40,9 @@ MAY_IMPORT = {
     "liveasr.models": (),
     "liveasr.gguf_file": ("liveasr.types", "liveasr.errors"),
     "liveasr.store": ("liveasr.types", "liveasr.errors", "liveasr.gguf_file", "liveasr.models"),
-    "liveasr.cli": (*FRONT_DOOR, "liveasr.commands", "liveasr.serving", *(f"liveasr.{room}" for room in ROOMS)),
-    "liveasr.commands": (*FRONT_DOOR, *(f"liveasr.{room}" for room in ROOMS)),
-    "liveasr.serving": (*FRONT_DOOR, *(f"liveasr.{room}" for room in ROOMS)),
+    "liveasr.cli": (*FRONT_DOOR, *COMMANDS, *(f"liveasr.{room}" for room in ROOMS)),
+    **{command: (*FRONT_DOOR, "liveasr.options", *(f"liveasr.{room}" for room in ROOMS)) for command in COMMANDS},
+    "liveasr.options": (*FRONT_DOOR, *(f"liveasr.{room}" for room in ROOMS)),
     "liveasr.__main__": ("liveasr.cli",),
     "liveasr": (),
 }

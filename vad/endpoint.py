@@ -65,7 +65,7 @@ class Endpointer:
         self._resume_at: int | None = None  # where a forced cut waits for speech to go on ("paused")
         self._scores: deque[float] = deque(maxlen=_CUT_FRAMES)  # silence scores of the last frames
         self._window = SpeechWindow()
-        self._scheduled_ms = 0  # of speech, as the schedule counts
+        self._scheduled_ms = 0  # of the open segment, as the schedule counts
         self._end_frames = self._silence_frames(0)
         self._finished = False
 
@@ -108,7 +108,6 @@ class Endpointer:
         if self._start is None:
             return []
         self._window.clear()
-        self._scheduled_ms = 0
         return self._end(self._frame)
 
     def finish(self) -> list[SpeechEvent]:
@@ -125,13 +124,9 @@ class Endpointer:
         speech = self._is_speech(silence)
         self._window.update(speech)
         if self._start is None:
-            events = self._wait(speech=speech)
-        else:
-            self._speech_frames += speech
-            events = self._speak()
-        if events:
-            self._scheduled_ms = 0
-        return events
+            return self._wait(speech=speech)
+        self._speech_frames += speech
+        return self._speak()
 
     def _is_speech(self, silence: float) -> bool:
         return 1.0 - silence >= silence + self.config.threshold
@@ -202,6 +197,7 @@ class Endpointer:
     def _end(self, end: int, *, forced_cut: bool = False) -> list[SpeechEvent]:
         told = self._told
         self._start = None
+        self._scheduled_ms = 0
         self._last_end = end
         return [SpeechEnd(end * _HOP_SAMPLES, self._heard(), forced_cut)] if told else []
 

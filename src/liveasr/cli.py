@@ -24,6 +24,13 @@ _LANGUAGES = ("auto", "zh", "en", "yue", "ja", "ko")
 _FILE = click.Path(path_type=Path, readable=False)
 _FORMATS = ("txt", "json", "srt", "vtt", "tsv")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_save_option = click.option(
+    "--save", metavar="FILE", type=_FILE, multiple=True,
+    help="Keep captions (.srt .vtt .json .txt .tsv) or sound (.wav); may be repeated.",
+)  # fmt: skip
+_token_option = click.option(
+    "--token", metavar="SECRET", help="What the server wants to see.  [default: LIVEASR_TOKEN]"
+)
 
 
 def main() -> None:
@@ -160,22 +167,50 @@ def vad(**settings: Any) -> int:
 @click.option("--model", metavar="NAME|FILE.gguf", help="Speech model; by default the best one installed.")
 @click.option("--language", type=click.Choice(_LANGUAGES), default="auto", show_default=True, help="Spoken language.")
 @click.option("--itn", is_flag=True, help="Write numbers as digits, with punctuation, where the model can.")
-@click.option("--save", metavar="FILE", type=_FILE, multiple=True,
-              help="Keep captions (.srt .vtt .json .txt .tsv) or sound (.wav); may be repeated.")  # fmt: skip
+@_save_option
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @click.option("--file", type=_FILE, help="Caption a recording instead.")
 @click.option("--realtime", is_flag=True, help="Play --file at the speed of speech.")
+@click.option("--server", metavar="URL", help="Let a server find the words; --model is then a name on it.")
+@_token_option
 @click.option("--threads", type=click.IntRange(1, 64), help="For the model; by default one a core, at most four.")
 @click.option("--cmvn", metavar="FILE", type=_FILE, help="am.mvn to use instead of the model's.")
-@click.option("--vad", type=click.Choice(["fsmn", "webrtc"]), default="fsmn", show_default=True,
-              help="Voice activity detector.")  # fmt: skip
+@click.option("--vad", type=click.Choice(["fsmn", "webrtc"]), help="Voice activity detector.  [default: fsmn]")
 @_vad_options
 def live(**settings: Any) -> int:
     """Caption what the microphone hears, as it is spoken.
 
     Text that stands will not change any more; dim text still may. Ctrl-C finishes the last words.
     """
-    from liveasr.commands import live as run
+    from liveasr.captioning import live as run
+
+    return run(**settings)
+
+
+@_commands.command()
+@click.argument("file", type=_FILE)
+@click.option("--server", metavar="URL", default="http://127.0.0.1:8765", show_default=True,
+              help="Where `liveasr serve` runs.")  # fmt: skip
+@click.option("--realtime", is_flag=True, help="Send it at the speed of speech.")
+@click.option("--model", metavar="NAME", help="One of the server's models.  [default: its first]")
+@click.option("--language", type=click.Choice(_LANGUAGES), default="auto", show_default=True, help="Spoken language.")
+@click.option("--itn", is_flag=True, help="Write numbers as digits, with punctuation, where the model can.")
+@_token_option
+@_save_option
+@click.option("--force", is_flag=True, help="Replace files that exist.")
+@_vad_options
+def stream(**settings: Any) -> int:
+    """Caption a recording by a server, as it would be captioned if it were being spoken.
+
+    FILE is a recording or a video in any format; or - for stdin, which may go on for as long as it likes.
+
+    \b
+    Examples:
+      liveasr stream talk.mp3
+      liveasr stream --server https://captions.example.org --realtime --save talk.srt talk.mp4
+      ffmpeg -loglevel error -i rtsp://camera -f wav - | liveasr stream -
+    """  # noqa: D301 - \b is click's mark for a block to leave as it is
+    from liveasr.captioning import stream as run
 
     return run(**settings)
 

@@ -10,22 +10,21 @@ from typing import Any, Literal
 
 import numpy as np
 
-from liveasr import store
 from liveasr.clients import batch, targets
 from liveasr.clients import bench as measuring
 from liveasr.clients import bench_live as live_measuring
-from liveasr.clients import live as captioning
 from liveasr.clients.file import segments
+from liveasr.clients.playback import paced
 from liveasr.clients.plot import Envelope, Span, draw
 from liveasr.clients.progress import ProgressBar
 from liveasr.clients.render import timecode
 from liveasr.clients.writers import Format
 from liveasr.engines._library import build
-from liveasr.engines.base import DecodeOptions, Engine
+from liveasr.engines.base import DecodeOptions
 from liveasr.engines.convert import WeightType
 from liveasr.engines.convert import convert as write_gguf
-from liveasr.engines.registry import ARCHITECTURES, open_engine
 from liveasr.errors import AudioError, LiveasrError, OutputError, UsageError
+from liveasr.options import notice_webrtc, open_model, vad_config
 from liveasr.stream import capture
 from liveasr.stream.detect import DetectorKind, detectors
 from liveasr.stream.live import LiveStream, run_loop
@@ -53,8 +52,8 @@ def transcribe(
     **vad_settings: Any,
 ) -> int:
     """`liveasr transcribe`; every conflict is found before the first recording is read."""
-    config = _vad_config(**vad_settings)
-    _notice_webrtc(vad)
+    config = vad_config(**vad_settings)
+    notice_webrtc(vad)
     if any(path == Path() for path in paths):
         raise UsageError("an empty PATH; for the recordings of this folder say ./")
     problems, recordings = targets.find_recordings(paths)
@@ -63,7 +62,7 @@ def transcribe(
     jobs = targets.plan(recordings, list(dict.fromkeys(formats)), output, force=force)
     if not jobs:
         return 1
-    engine, name = _open_engine(model, threads, cmvn)
+    engine, name = open_model(model, threads, cmvn)
     recognizer = Recognizer(engine, DecodeOptions(language, itn))
     try:
         failures = batch.run(jobs, recognizer, detectors(vad, config), name, words=words)
@@ -74,11 +73,11 @@ def transcribe(
 
 def vad(file: Path, format_: Literal["json", "txt"], plot: Path | None, vad: DetectorKind, **vad_settings: Any) -> int:
     """`liveasr vad`."""
-    _notice_webrtc(vad)
+    notice_webrtc(vad)
     scores: list[Float32Array] = [np.empty(0, np.float32)]
     envelope = Envelope()
     keep = plot is not None
-    detector = detectors(vad, _vad_config(**vad_settings), scores.append if keep else lambda _silence: None)()
+    detector = detectors(vad, vad_config(**vad_settings), scores.append if keep else lambda _silence: None)()
     spans = []
     problem: AudioError | None = None
     with batch.open_audio(file) as audio, ProgressBar() as progress:
@@ -108,52 +107,6 @@ def _observed(blocks: Iterator[Float32Array], see: Callable[[Float32Array], None
         yield block
 
 
-def live(
-    device: str | None,
-    model: str | None,
-    language: Language,
-    itn: bool,
-    save: Sequence[Path],
-    force: bool,
-    file: Path | None,
-    realtime: bool,
-    threads: int | None,
-    cmvn: Path | None,
-    vad: DetectorKind,
-    **vad_settings: Any,
-) -> int:
-    """`liveasr live`."""
-    if realtime and file is None:
-        raise UsageError("--realtime plays a recording: add --file FILE")
-    config = _vad_config(**vad_settings)
-    _notice_webrtc(vad)
-    found = None if file else capture.find_device(device)
-    engine, name = _open_engine(model, threads, cmvn)
-
-    async def caption() -> None:
-        pool = DecodePool([engine])
-        try:
-            session = Session(
-                detectors(vad, config)(), engine.front_end, LiveConfig(max_segment_ms=config.max_segment_ms)
-            )
-            stream = LiveStream(session, pool, DecodeOptions(language, itn))
-            if file:
-                with batch.open_audio(file) as audio:
-                    keep = captioning.Keep(save, file, name, force=force)
-                    source = captioning.paced(audio.blocks(), realtime=realtime)
-                    await captioning.run(stream, source, None, captioning.view_for_stdout(), keep)
-            elif found:
-                with capture.Microphone(found) as microphone:
-                    keep = captioning.Keep(save, None, name, force=force)
-                    view = captioning.view_for_stdout()
-                    await captioning.run(stream, microphone.blocks(), microphone, view, keep)
-        finally:
-            await pool.close()
-
-    run_loop(caption())
-    return 0
-
-
 def devices() -> int:
     """`liveasr devices`."""
     found = capture.input_devices()
@@ -167,7 +120,7 @@ def devices() -> int:
 
 def bench_live(files: Sequence[Path], model: str | None, threads: int | None, as_json: bool) -> int:
     """`liveasr bench live`."""
-    engine, name = _open_engine(model, threads, None)
+    engine, name = open_model(model, threads, None)
     figures = live_measuring.LiveFigures()
 
     async def play() -> None:
@@ -177,7 +130,7 @@ def bench_live(files: Sequence[Path], model: str | None, threads: int | None, as
             for file in files:
                 with batch.open_audio(file) as audio:
                     stream = LiveStream(Session(new_detector(), engine.front_end, LiveConfig()), pool, DecodeOptions())
-                    await live_measuring.measure(stream, captioning.paced(audio.blocks(), realtime=True), figures)
+                    await live_measuring.measure(stream, paced(audio.blocks(), realtime=True), figures)
         finally:
             await pool.close()
 
@@ -194,7 +147,7 @@ def bench_live(files: Sequence[Path], model: str | None, threads: int | None, as
 
 def bench_files(files: Sequence[Path], model: str | None, threads: int | None, runs: int, as_json: bool) -> int:
     """`liveasr bench`."""
-    engine, name = _open_engine(model, threads, None)
+    engine, name = open_model(model, threads, None)
     measurements = []
     try:
         new_detector = detectors("fsmn", VadConfig())
@@ -223,38 +176,3 @@ def convert(folder: Path, weight_type: WeightType, output: Path, force: bool) ->
     tensors = write_gguf(folder, output, weight_type)
     sys.stdout.write(f"{output}: {tensors} tensors, {output.stat().st_size / 1e6:.1f} MB\n")
     return 0
-
-
-def _vad_config(
-    end_silence_ms: int,
-    schedule: bool,
-    max_segment_ms: int,
-    speech_threshold: float | None,
-    min_speech_ms: int,
-    pad_before_ms: int,
-    pad_after_ms: int,
-) -> VadConfig:
-    return VadConfig(
-        end_silence_ms=None if schedule else end_silence_ms,
-        max_segment_ms=max_segment_ms,
-        speech_threshold=speech_threshold,
-        min_speech_ms=min_speech_ms,
-        pad_before_ms=pad_before_ms,
-        pad_after_ms=pad_after_ms,
-    )
-
-
-def _notice_webrtc(vad: DetectorKind) -> None:
-    if vad == "webrtc":
-        _log.warning("WebRTC's voice activity detector takes music and babble for speech; fsmn is more exact")
-
-
-def _open_engine(model: str | None, threads: int | None, cmvn: Path | None) -> tuple[Engine, str]:
-    """The engine, and the name of its model."""
-    path = store.find(model) if model else store.best_installed(ARCHITECTURES)
-    if path == store.built_in(store.DEMONSTRATION_MODEL):
-        _log.warning(
-            "'digits' is a demonstration: it knows ten words, zero to nine, in English. A full model: %s",
-            store.download_command(),
-        )
-    return open_engine(path, threads, cmvn), path.stem

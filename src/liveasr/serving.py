@@ -1,6 +1,5 @@
 """What `liveasr serve` does, from its options to its end."""
 
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -10,13 +9,12 @@ from pathlib import Path
 from liveasr import store
 from liveasr.engines.registry import ARCHITECTURES, open_engine
 from liveasr.errors import ModelNotFoundError, UsageError
+from liveasr.options import notice_demonstration
 from liveasr.stream.access import Access, is_loopback
 from liveasr.stream.detect import DetectorKind, detector_maker
 from liveasr.stream.live import run_loop
 from liveasr.stream.server import Server, addresses, create_app, listen
 from liveasr.stream.service import OfferedModel, Service
-
-_log = logging.getLogger("liveasr")
 
 
 def serve(
@@ -76,10 +74,7 @@ def _offer(path: Path, threads: int | None) -> OfferedModel:
     """A model with as many lanes as the machine has cores for."""
     demonstration = path == store.built_in(store.DEMONSTRATION_MODEL)
     if demonstration:
-        _log.warning(
-            "'digits' is a demonstration: it knows ten words, zero to nine, in English. A full model: %s",
-            store.download_command(),
-        )
+        notice_demonstration(f"A full model: {store.download_command()}")
     engine = open_engine(path, threads)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     lanes = [engine.lane() for _ in range(cores // engine.threads - 1)]

@@ -14,7 +14,7 @@ import pytest
 import soundfile
 import srt
 
-from liveasr.clients.live import Keep
+from liveasr.clients.keep import Keep
 from liveasr.errors import OutputError, UsageError
 from liveasr.types import LiveTranscript, Transcript
 

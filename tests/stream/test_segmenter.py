@@ -253,6 +253,9 @@ class ScriptedDetector:
         self._script = self._script[len(due) :]
         return due
 
+    def flush(self) -> list[SpeechEvent]:
+        return []
+
     def finish(self) -> list[SpeechEvent]:
         return [event for _, event in self._script]
 

@@ -14,23 +14,9 @@ from liveasr.errors import EngineError, LiveasrError
 from liveasr.stream.session import DecodeRequest
 from liveasr.stream.worker import Decoded, DecodePool
 from liveasr.types import Float32Array, Hypothesis
-from tests.fakes import FakeEngine, said
+from tests.fakes import FakeEngine, GatedEngine, said
 
 OPTIONS = DecodeOptions()
-
-
-class GatedEngine(FakeEngine):
-    """Decodes only while its gate is open."""
-
-    def __init__(self) -> None:
-        super().__init__([said("a")])
-        self.gate = threading.Event()
-        self.started = threading.Event()
-
-    def decode(self, features: Float32Array, options: DecodeOptions) -> Hypothesis:
-        self.started.set()
-        assert self.gate.wait(10)
-        return super().decode(features, options)
 
 
 def request(number: int, *, final: bool) -> DecodeRequest:

@@ -15,14 +15,12 @@ from liveasr.vad.config import VadConfig
 from liveasr.vad.endpoint import Endpointer
 from liveasr.vad.weights import FsmnWeights
 from tests.chunking import PIECES, assert_same_for_any_split, pieces, ways
+from tests.scores import HOP, QUIET, SPEECH, scores
 from tests.sounds import RECORDINGS, SHARED_RECORDINGS, load
 
 AS_REFERENCE = VadConfig(end_silence_ms=None, max_segment_ms=60_000)
 PACKET = 960
 """Samples: the goldens' 60 ms."""
-HOP = 160
-SPEECH, QUIET = 0.0, 1.0
-"""Silence scores."""
 
 
 def events_of(feed: Iterable[Float32Array], fsmn: FsmnWeights, config: VadConfig) -> list[SpeechEvent]:
@@ -114,11 +112,6 @@ def test_segments_of_real_recordings_are_those_of_the_reference_in_any_packets(
 # What the schedule does.
 
 
-def scores(*runs: tuple[float, int]) -> Float32Array:
-    """(score, frames) one after the other."""
-    return np.concatenate([np.full(frames, score, np.float32) for score, frames in runs])
-
-
 def segments_of(silence: Float32Array, config: VadConfig) -> list[tuple[int, int]]:
     """(start, end) in frames."""
     endpointer = Endpointer(config, 0)
@@ -143,6 +136,13 @@ def test_the_longer_one_speaks_the_shorter_the_pause_that_ends_a_segment(speech_
 def test_every_segment_begins_the_schedule_anew() -> None:
     silence = scores((SPEECH, 3500), (QUIET, 100), (SPEECH, 500), (QUIET, 100), (SPEECH, 500))
     assert len(segments_of(silence, SCHEDULE)) == 2  # 1 s of pause ends 35 s of speech, and not 5 s
+
+
+def test_a_segment_that_is_dropped_begins_the_schedule_anew_too() -> None:
+    config = VadConfig(end_silence_ms=None, max_segment_ms=60_000, min_speech_ms=500)
+    dropped = [(SPEECH, 30), (QUIET, 300)] * 6
+    found = segments_of(scores(*dropped, (SPEECH, 30), (QUIET, 150), (SPEECH, 100)), config)
+    assert found == [(6 * 330 + 14 - 40, 6 * 330 + 280)]
 
 
 def test_a_pause_that_is_already_long_enough_ends_the_segment_when_its_turn_comes() -> None:
