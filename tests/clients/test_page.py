@@ -558,9 +558,11 @@ def test_a_refused_request_asks_for_the_token(visit: Visit) -> None:
     visit.page.route("**/v1/models", lambda route: route.fulfill(status=401, body="no"))
     page = visit.open()
     expect(page.locator("#notices")).to_contain_text("This server wants a token")
+    page.unroute("**/v1/models")
     page.get_by_label("Token").fill("open-sesame")
     with page.expect_request(re.compile(r"/\?token=open-sesame$")):
         page.get_by_role("button", name="Open").click()
+    expect(page.locator("#model")).to_be_enabled()
 
 
 def test_a_server_that_does_not_answer_can_be_asked_again(visit: Visit) -> None:
