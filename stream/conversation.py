@@ -207,6 +207,7 @@ class Conversation:
             self.tell(self._message(output))
             if isinstance(output, LiveTranscript) and output.is_final:
                 self.tell(self._ack())
+            await asyncio.sleep(0)  # the writer has a turn, however much comes at once
         await pump
         self.tell(
             Done(

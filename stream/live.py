@@ -25,6 +25,7 @@ class Flushed:
 
 Output: TypeAlias = SpeechEvent | LiveTranscript | Flushed
 _END = None
+_MAX_FLUSHES = 1_000  # that wait for their finals
 
 
 class LiveStream:
@@ -88,6 +89,8 @@ class LiveStream:
         async with self._turn:
             if self._over:
                 return
+            if len(self._flushes) >= _MAX_FLUSHES:
+                await self._idle.wait()  # then all of them are answered
             await self._take(self._session.flush())
             self._flushes.append(self._segments_ended)
             self._tell_flushed()

@@ -205,6 +205,26 @@ def _spliced(frame: Frame, other: Frame, chance: random.Random) -> Frame:
 
 # Below WebSocket.
 
+_HEADERS = [
+    "Origin: http://127.0.0.1",
+    "Origin: null",
+    "Origin: http://[::",
+    "Host: [",
+    "Authorization: Bearer \xff\xfe",
+    "Authorization: Bearer",
+    "Cookie: liveasr_token=\xff; =; ;;",
+    "Sec-WebSocket-Protocol: liveasr.v1, liveasr.token.\xff, ,",
+    "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits=99",
+    "Content-Length: 5",
+    "Transfer-Encoding: chunked",
+    "Expect: 100-continue",
+    f"X: {'x' * 5000}",
+]
+_PATHS = [
+    "/", "/ready", "/metrics", "/v1/models", "/v1/stream?token=%ff%00", "/web/%2e%2e/x", "/%00", "*", "//",
+    "/?" + "a&" * 500,
+]  # fmt: skip
+
 
 def handshake_of(key: str) -> bytes:
     """The request that opens a WebSocket."""
@@ -227,6 +247,10 @@ def _handshake_lines(key: str) -> list[str]:
 def handshake(chance: random.Random) -> bytes:
     """The same, sometimes with a line that is wrong."""
     lines = _handshake_lines(base64.b64encode(chance.randbytes(16)).decode())
+    if chance.random() < 0.3:
+        lines[1:1] = chance.choices(_HEADERS, k=chance.randint(1, 3))
+    if chance.random() < 0.1:
+        lines[0] = f"{chance.choice(['GET', 'GET', 'POST', 'HEAD', 'OPTIONS', 'X'])} {chance.choice(_PATHS)} HTTP/1.1"
     if chance.random() < 0.2:
         index = chance.randrange(len(lines))
         changed = _OF_A_FRAME[chance.randrange(len(_OF_A_FRAME))](lines[index], chance)

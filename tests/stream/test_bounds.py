@@ -1,10 +1,13 @@
 """What a client may heap up is bounded, and no client pays for what another one does."""
 
+import asyncio
+
 from liveasr.stream.mailbox import MAX_WAITING_MESSAGES
 from liveasr.stream.messages import (
     Ack,
     Done,
     Flush,
+    Flushed,
     Ping,
     Pong,
     Ready,
@@ -14,7 +17,7 @@ from liveasr.stream.messages import (
     encode,
 )
 from tests.channels import MemoryChannel, audio, connect, only, resume, run, serving, until
-from tests.fakes import FakeEngine, said
+from tests.fakes import FakeEngine, GatedEngine, said
 
 START = encode(Start(partials=False))
 STOP = encode(Stop())
@@ -46,6 +49,28 @@ def test_empty_audio_is_not_kept() -> None:
             channel.say(STOP)
             await running
             assert only(channel, Done) == [Done(reason="stop", number=5_005, heard_ms=500, speech_ms=500, segments=1)]
+
+    run(work)
+
+
+def test_flushes_wait_for_the_engine_as_audio_does_and_each_is_answered() -> None:
+    async def work() -> None:
+        engine = GatedEngine([said("a")])
+        async with serving(engine) as service:
+            channel = MemoryChannel()
+            count = 5 * MAX_WAITING_MESSAGES
+            channel.say(START, *audio(5), *[encode(Flush())] * count, STOP)
+            running = connect(service, channel)
+            await channel.until(Ready)
+            (entry,) = service._entries.values()
+            await until(lambda: entry.conversation.protocol.state == "stopping")
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert len(entry.conversation._stream._flushes) <= 1_000
+            engine.gate.set()
+            await running
+            assert len(only(channel, Flushed)) == count
+            assert isinstance(channel.sent[-1], Done)
 
     run(work)
 
