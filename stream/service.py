@@ -105,6 +105,7 @@ class Service:
         self._config = config
         self._guests: set[Guest] = set()
         self._entries: dict[str, _Entry] = {}
+        self._running: set[asyncio.Task[None]] = set()
         self._empty = asyncio.Event()
         self._empty.set()
         self._watching = asyncio.create_task(self.metrics.watch_loop())
@@ -121,7 +122,8 @@ class Service:
     @property
     def lag_ms(self) -> int:
         """Of the session that is furthest behind."""
-        return max((entry.conversation.lag_ms for entry in self._entries.values()), default=0)
+        going = [each.conversation for each in self._entries.values() if not each.conversation.ended.is_set()]
+        return max((conversation.lag_ms for conversation in going), default=0)
 
     @property
     def overloaded(self) -> bool:
@@ -191,6 +193,8 @@ class Service:
             self._config.session_s,
         )
         running = asyncio.create_task(conversation.run())
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
         self._entries[conversation.session_id] = _Entry(conversation, running, guest)
         conversation.tell(Ready(session=conversation.session_id, model=name, limits=self.limits, models=self.models))
         return conversation
@@ -202,7 +206,7 @@ class Service:
             WireError: there is none.
         """
         entry = self._entries.get(session_id)
-        if entry is None:
+        if entry is None or entry.conversation.failed:
             raise WireError("gone", "no such session, or not any more; start anew")
         if entry.guest is not None:
             entry.guest.turn_away(WireError("replaced", "another connection goes on with this session"))
@@ -256,19 +260,23 @@ class Service:
             return
 
     async def close(self) -> None:
-        """Free the models."""
-        running = [self._watching, *(entry.running for entry in self._entries.values())]
+        """Drop all sessions, free the models."""
         for entry in tuple(self._entries.values()):
             self.forget(entry.conversation)
         self._watching.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await asyncio.gather(self._watching, *self._running, return_exceptions=True)
         for pool in self._pools.values():
             await pool.close()
 
     def _make_room(self) -> None:
-        """Where all places are taken, those go first whose client has gone."""
-        while self.sessions >= self._config.max_sessions:
-            gone = next((each for each in self._entries.values() if each.guest is None), None)
-            if gone is None:
+        """Where all places are taken, those go first whose client has gone. As many are kept that are over."""
+        most = self._config.max_sessions
+        left = [entry.conversation for entry in self._entries.values() if entry.guest is None]
+        over = [conversation for conversation in left if conversation.ended.is_set()]
+        going = [conversation for conversation in left if not conversation.ended.is_set()]
+        for conversation in over[: max(0, len(over) - most + 1)]:
+            self.forget(conversation)
+        if self.sessions >= most:
+            if not going:
                 raise WireError("too_many_sessions", f"the server has {self.sessions} sessions; try again later")
-            self.forget(gone.conversation)
+            self.forget(going[0])
