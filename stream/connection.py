@@ -5,12 +5,11 @@ When the channel breaks, the conversation is left to wait for the client to come
 """
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 from typing import Protocol
 
 from liveasr.errors import WireError
-from liveasr.stream.conversation import Conversation
+from liveasr.stream.conversation import Conversation, raise_in
 from liveasr.stream.journal import note
 from liveasr.stream.messages import (
     CLOSE_CODES,
@@ -76,7 +75,7 @@ class Connection:
         self._peer = peer
         self._protocol = ServerProtocol()
         self._group = asyncio.TaskGroup()
-        self._open = True
+        self._away: _Over | None = None  # turned away: how
 
     async def run(self) -> None:
         """Serve the client until either side closes."""
@@ -93,15 +92,13 @@ class Connection:
             note("connection refused", code=error.code, peer=self._peer)
             await self._close(_Over(CLOSE_CODES[error.code], str(error)), frame)
         finally:
-            self._open = False
             self._service.leave(self)
 
     def turn_away(self, error: WireError) -> None:
         """Close, for the sake of another connection or of the server's end; the session is left as it is."""
-        if self._open:
-            self._open = False
-            with contextlib.suppress(RuntimeError):  # it is closing already
-                self._group.create_task(_raise(_Over(CLOSE_CODES[error.code], str(error))))
+        if self._away is None:
+            self._away = _Over(CLOSE_CODES[error.code], str(error))
+            raise_in(self._group, self._away)
 
     async def _serve(self) -> None:
         try:
@@ -141,11 +138,13 @@ class Connection:
                     conversation.tell(Pong(id=message.id))
                 elif isinstance(message, Audio):
                     conversation.take(message)
-                    await conversation.inbox.room()
                 else:
                     conversation.inbox.mark("flush" if isinstance(message, Flush) else "end")
+                await conversation.inbox.room()
         except WireError as error:
-            conversation.fail(error)
+            # Not if the session is another connection's by now, nor if this crossed the session's last message.
+            if self._away is None and conversation.close is None:
+                conversation.fail(error)
 
     async def _receive(self) -> ClientMessage | Audio:
         """The next message that is one; a harmless error is told and passed over."""
@@ -163,11 +162,13 @@ class Connection:
         patience = None if self._protocol.state in ("stopping", "closed") else self._service.limits.idle_s
         try:
             async with asyncio.timeout(patience):
+                await asyncio.sleep(0)  # many frames may have come at once: the writer and others have a turn
                 frame = await self._channel.receive()
         except TimeoutError:
             raise WireError("idle", f"nothing was heard from the client for {patience:g} s") from None
-        # What a connection still brings after another has taken the session over has been sent there again.
-        if frame is None or not self._open:
+        if self._away is not None:  # what still comes has been sent again where the session goes on
+            raise self._away
+        if frame is None:
             raise ConnectionError("the client is gone")
         return frame
 
@@ -177,7 +178,7 @@ class Connection:
         while conversation.close is None:
             await conversation.outbox.wait()
             # Nothing else runs from here to the frame: what another connection has taken over is not taken from it.
-            if not self._open:
+            if self._away is not None:
                 return
             await self._channel.send(conversation.next_frame())
         raise _Over(*conversation.close)
@@ -200,10 +201,6 @@ async def _limit_last_words(conversation: Conversation) -> None:
     if not conversation.cut_off:
         await asyncio.sleep(_LAST_WORDS_S)
     raise _Over(CLOSE_CODES["slow_reader"], "the client does not read its messages")
-
-
-async def _raise(over: _Over) -> None:
-    raise over
 
 
 def _decisive(errors: Sequence[Exception]) -> Exception:

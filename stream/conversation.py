@@ -45,10 +45,11 @@ OVERLOAD_MS = 5_000
 _REPORT_S = 1.0
 _STRETCH_MS = 200  # of audio at a time: 2 ms of work for the event loop
 _ACK_MS = 200
+_END_GRAIN_MS = 10  # how exactly the ends of frames are known to acks; frames may be as short as nothing
 
 
 class Conversation:
-    """A session. `run` once; `shut_down` and `fail` end it early.
+    """A session. `run` once; `shut_down` and `fail` end it early, and so does cancelling `run`.
 
     Args:
         session_id: the key to it.
@@ -111,6 +112,7 @@ class Conversation:
             self._end_with(_gravest(several.exceptions, self.session_id))
         except asyncio.CancelledError:
             self._end_reason = "gone"  # and did not come back
+            self.failed = True
             raise
         finally:
             self._stream.cancel()
@@ -133,9 +135,7 @@ class Conversation:
 
     def fail(self, error: WireError) -> None:
         """End with an error."""
-        with contextlib.suppress(RuntimeError):  # it is ending already
-            if not self.ended.is_set():
-                self._group.create_task(_raise(error))
+        raise_in(self._group, error)
 
     def take(self, audio: Audio) -> None:
         """Audio from the client, in order."""
@@ -179,16 +179,24 @@ class Conversation:
             if item == "flush":
                 await self._stream.feed(pcm.flush())
                 await self._stream.flush()
+                await asyncio.sleep(0)
                 continue
             await self._stream.feed(pcm.accept(item.payload))
             taken_samples += len(item.payload) // self._format.frame_bytes
             if item.number is not None:
                 self._number = item.number
-                self._ends.append((item.number, taken_samples))
+                self._note_end(taken_samples)
             if self._stream.heard_ms - acked_ms >= _ACK_MS:
                 acked_ms = self._stream.heard_ms
                 self.tell(self._ack())
             await asyncio.sleep(0)  # others have a turn, however much waits here
+
+    def _note_end(self, sample: int) -> None:
+        """Here ends the latest frame; of frames that end close together the last one is enough."""
+        grain = self._format.rate_hz * _END_GRAIN_MS // 1000
+        if len(self._ends) > 1 and sample - self._ends[-2][1] < grain:
+            self._ends.pop()
+        self._ends.append((self._number, sample))
 
     def _ack(self) -> Ack:
         settled_sample = self._stream.settled_sample
@@ -206,6 +214,7 @@ class Conversation:
             self.tell(self._message(output))
             if isinstance(output, LiveTranscript) and output.is_final:
                 self.tell(self._ack())
+            await asyncio.sleep(0)  # the writer has a turn, however much comes at once
         await pump
         self.tell(
             Done(
@@ -247,8 +256,17 @@ class Conversation:
                 raise WireError("session_limit", f"a session lasts {self._session_s:g} s at most; start another")
 
 
-async def _raise(error: WireError) -> None:
-    raise error
+def raise_in(group: asyncio.TaskGroup, error: Exception) -> None:
+    """End a group of tasks with an error, unless it is ending already."""
+
+    async def fail() -> None:
+        raise error
+
+    failing = fail()
+    try:
+        group.create_task(failing)
+    except RuntimeError:
+        failing.close()
 
 
 def _gravest(errors: Sequence[Exception], session_id: str) -> WireError:

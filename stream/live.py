@@ -26,6 +26,7 @@ class Flushed:
 
 Output: TypeAlias = SpeechEvent | LiveTranscript | Flushed
 _END = None
+_MAX_FLUSHES = 1_000  # that wait for their finals
 
 
 class LiveStream:
@@ -59,6 +60,7 @@ class LiveStream:
         self._segments_ended = 0
         self._finals = 0
         self._flushes: deque[int] = deque()  # how many finals each flush waits for
+        self._untold: deque[int] = deque()  # samples where the segments begin whose finals wait in the outputs
 
     @property
     def heard_ms(self) -> int:
@@ -72,12 +74,13 @@ class LiveStream:
 
     @property
     def settled_sample(self) -> int:
-        """All audio before it has its final, or is no speech."""
-        return self._session.settled_sample
+        """All audio before it has its final, taken from the outputs, or is no speech."""
+        return min([*self._untold, self._session.settled_sample])
 
     async def feed(self, samples: Float32Array) -> None:
         """Take the next samples: (n,) float32 in [-1, 1], 16 kHz, mono. Waits while the engine is too far behind.
 
+        Cancelled while it waits, it cancels the stream: what it was at is lost, and all that follows is not right.
         Once the engine has failed nothing is taken any more; `outputs` has the error.
         """
         async with self._turn:
@@ -91,6 +94,8 @@ class LiveStream:
         async with self._turn:
             if self._over:
                 return
+            if len(self._flushes) >= _MAX_FLUSHES:
+                await self._idle.wait()  # then all of them are answered
             await self._take(self._session.flush())
             self._flushes.append(self._segments_ended)
             self._tell_flushed()
@@ -119,6 +124,8 @@ class LiveStream:
         while (item := await self._outputs.get()) is not _END:
             if isinstance(item, LiveasrError):
                 raise item
+            if isinstance(item, LiveTranscript) and item.is_final:
+                self._untold.popleft()
             yield item
 
     async def _take(self, steps: list[SpeechEvent | DecodeRequest]) -> None:
@@ -135,7 +142,11 @@ class LiveStream:
                 self._idle.clear()
                 self._segments_ended += 1
                 self._ended_at[step.segment_id] = self.heard_ms
-            await self._pool.submit(self._key, step, self._options, self._deliver)
+            try:
+                await self._pool.submit(self._key, step, self._options, self._deliver)
+            except asyncio.CancelledError:
+                self.cancel()  # this final would be waited for, and it never comes
+                raise
 
     def _deliver(self, answer: Decoded) -> None:
         if self._over:
@@ -150,6 +161,7 @@ class LiveStream:
             if transcript.is_final:
                 del self._ended_at[transcript.segment_id]
                 self._finals += 1
+                self._untold.append(transcript.start_ms * SAMPLES_PER_MS)
             self._outputs.put_nowait(transcript)
             self._tell_flushed()
         if not self._session.finals_pending:

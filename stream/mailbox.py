@@ -9,6 +9,8 @@ from liveasr.stream.messages import Ack, Audio, Done, Error, Lag, Overload, Serv
 
 MAX_WAITING_BYTES = 2 << 20
 """Of audio: a minute at 16 kHz. Who sends faster than it is taken has to wait, by TCP's own means."""
+MAX_WAITING_ITEMS = 10_000
+"""Pieces of audio and marks, which take room even where they are empty."""
 MAX_WAITING_MESSAGES = 1_000
 """That cannot be left out. A client that lets so many wait does not read at all."""
 
@@ -46,8 +48,8 @@ class Inbox:
         return self._bytes
 
     async def room(self) -> None:
-        """Wait until there is room for more audio: before adding any, or after."""
-        while self._bytes >= self._max_bytes:
+        """Wait until there is room for more: before adding any, or after."""
+        while self._bytes >= self._max_bytes or len(self._items) >= MAX_WAITING_ITEMS:
             self._room.clear()
             await self._room.wait()
 
@@ -61,7 +63,7 @@ class Inbox:
         self._filled.set()
 
     def mark(self, mark: Mark) -> None:
-        """Add a mark behind all audio; marks always have room."""
+        """Add a mark behind all audio."""
         self._items.append(mark)
         self._filled.set()
 
@@ -71,6 +73,7 @@ class Inbox:
             self._filled.clear()
             await self._filled.wait()
         first = self._items.popleft()
+        self._room.set()
         if not isinstance(first, Stretch):
             return first
         payloads, number = [first.payload], first.number
@@ -83,7 +86,6 @@ class Inbox:
             size += len(following.payload)
             number = following.number if following.number is not None else number
         self._bytes -= size
-        self._room.set()
         return Stretch(b"".join(payloads), number)
 
 
@@ -91,7 +93,7 @@ class Outbox:
     """Messages that wait for a client to read them. What a newer message makes useless is left out.
 
     A newer revision takes the place of one that waits, a final that of all revisions; of acks and lags only the latest
-    counts, and of ends.
+    counts, and of ends. An ack comes after the finals that it tells of, an end after everything.
 
     Args:
         max_messages: how many may wait.
@@ -113,12 +115,12 @@ class Outbox:
         Raises:
             OverflowError: too many wait.
         """
-        if len(self._waiting) >= self._max_messages:
+        key = self._key(message)
+        if len(self._waiting) >= self._max_messages and key != "end":
             raise OverflowError("the client does not read")
         if isinstance(message, Transcript) and message.final:
             self._waiting.pop(f"segment {message.segment_id}", None)
-        key = self._key(message)
-        if key == "end":
+        if key in ("ack", "end"):
             self._waiting.pop(key, None)  # to come last
         self._waiting[key] = message
         self._filled.set()

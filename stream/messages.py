@@ -313,11 +313,16 @@ class _Head(msgspec.Struct):
     type: str
 
 
+class _Numbered(msgspec.Struct):
+    seq: int = 0
+
+
 def _decoders(types: tuple[type[Any], ...]) -> dict[str, msgspec.json.Decoder[Any]]:
     return {str(each.__struct_config__.tag): msgspec.json.Decoder(each) for each in types}
 
 
 _HEAD_DECODER = msgspec.json.Decoder(_Head)
+_NUMBERED_DECODER = msgspec.json.Decoder(_Numbered)
 _CLIENT_DECODERS = _decoders(_CLIENT_TYPES)
 _SERVER_DECODERS = _decoders(_SERVER_TYPES)
 
@@ -362,6 +367,18 @@ def decode_server(text: str) -> ServerMessage | None:
             return None
         raise
     return message
+
+
+def decode_seq(text: str) -> int:
+    """The number of a text frame from a server, whatever its type.
+
+    Raises:
+        WireError: it is no number.
+    """
+    try:
+        return _NUMBERED_DECODER.decode(text).seq
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
+        raise WireError("bad_message", f"a message of a server has a number: {_reason(error)}") from error
 
 
 def decode_audio(frame: bytes) -> Audio:

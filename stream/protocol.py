@@ -45,6 +45,7 @@ from liveasr.stream.messages import (
     Transcript,
     decode_audio,
     decode_client,
+    decode_seq,
     decode_server,
     encode,
     encode_audio,
@@ -139,6 +140,8 @@ class ServerProtocol:
             raise UsageError(f"{_name(message)} after the end of the conversation")
         if isinstance(message, Ready) and (self._ready or self.state == "new"):
             raise UsageError("ready answers start, once")
+        if isinstance(message, Resumed):
+            raise UsageError("resumed answers resume")
         if not self._ready and not isinstance(message, _BEFORE_READY):
             raise UsageError(f"{_name(message)} before ready")
         if isinstance(message, Ready):
@@ -265,6 +268,7 @@ class ClientProtocol:
             raise WireError("bad_message", "the server sent a binary frame")
         message = decode_server(frame)
         if message is None:
+            self._count(decode_seq(frame))
             return None
         self._check_order(message)
         if isinstance(message, Ready):
@@ -285,14 +289,20 @@ class ClientProtocol:
             raise WireError("wrong_order", "the server said ready, but not in answer to a start")
         if isinstance(message, Resumed) and not self._resuming:
             raise WireError("wrong_order", "the server said resumed, but nobody asked")
+        if isinstance(message, Resumed) and message.number > self.last_number:
+            raise WireError("misnumbered", f"the server has audio {message.number}; {self.last_number} were sent")
         if self._resuming and not isinstance(message, Resumed | Pong | Error):
             raise WireError("wrong_order", f"the server sent {_name(message)} before resumed")
         if not self._ready and not isinstance(message, _BEFORE_READY):
             raise WireError("wrong_order", f"the server sent {_name(message)} before ready")
-        if message.seq:
-            if message.seq != self._seq + 1:
-                raise WireError("misnumbered", f"message {message.seq} came where {self._seq + 1} was expected")
-            self._seq = message.seq
+        self._count(message.seq)
+
+    def _count(self, seq: int) -> None:
+        """Every message once, also those that are ignored."""
+        if seq:
+            if seq != self._seq + 1:
+                raise WireError("misnumbered", f"message {seq} came where {self._seq + 1} was expected")
+            self._seq = seq
 
     def _check_transcript(self, transcript: Transcript) -> None:
         """Revisions rise, committed text grows, finals come once and in order, and with a text."""

@@ -6,6 +6,7 @@ what may be chosen, /health says that the program runs, /ready that new sessions
 
 import asyncio
 import contextlib
+import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -23,6 +24,9 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
+from websockets.frames import CloseCode, Frame
 
 from liveasr.errors import LiveasrError
 from liveasr.stream.access import COOKIE, Access, Asked, token_of
@@ -35,6 +39,7 @@ DRAIN_S = 10.0
 """How long open segments may take to finish once the server was told to stop."""
 _FORCE_CHECK_S = 0.1
 _DEAD_PEER_MS = 30_000  # a client that acknowledges nothing for so long is gone, or does not read
+_MAX_FRAGMENTS = 4_096  # of a message
 _PAGE_HEADERS = {
     # The page needs nothing from anywhere else, so nothing else is allowed.
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; connect-src 'self' ws: wss:; "
@@ -75,6 +80,48 @@ class WebSocketChannel:
         """Close the connection."""
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # it is closed
             await self._websocket.close(code, reason)
+
+
+class _WebSocketProtocol(WebSocketsSansIOProtocol):
+    """uvicorn's, where it lets a client have more than its due, or trips over its own feet."""
+
+    def handle_ping(self) -> None:
+        """As uvicorn's, but who does not read gets no more pongs: they would heap up."""
+        if self.writable.is_set():
+            super().handle_ping()
+        else:
+            self.conn.data_to_send()
+
+    def handle_cont(self, event: Frame) -> None:
+        """As uvicorn's, but for messages in more pieces than anybody needs: empty ones would heap up."""
+        if len(self.frames) < _MAX_FRAGMENTS:
+            super().handle_cont(event)
+        elif not self.close_sent:
+            with contextlib.suppress(InvalidState):
+                self.conn.send_close(CloseCode.MESSAGE_TOO_BIG, "too many fragments")
+                self.handle_parser_exception()
+
+    def send_receive_event_to_app(self) -> None:
+        """As uvicorn's, which cannot refuse a message where the client's own close has come right behind it."""
+        with contextlib.suppress(InvalidState):
+            super().send_receive_event_to_app()
+
+    def send_500_response(self) -> None:
+        """As uvicorn's, which answers a handshake twice that is under way when the server stops."""
+        if not self.conn.eof_sent:
+            super().send_500_response()
+
+
+class _NoTraceOfClients(logging.Filter):
+    """What a client sends is no reason for a traceback in the log: one line says it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.exc_info and isinstance(record.exc_info[1], UnicodeDecodeError):
+            record.exc_info = None
+        return True
+
+
+_NO_TRACE = _NoTraceOfClients()
 
 
 def create_app(service: Callable[[], Service], access: Access, page: Path) -> Starlette:
@@ -247,7 +294,7 @@ class Server(uvicorn.Server):
         config = uvicorn.Config(
             app,
             http="h11",
-            ws="websockets-sansio",
+            ws=_WebSocketProtocol,
             ws_max_size=MAX_MESSAGE_BYTES,
             ws_per_message_deflate=False,  # audio does not get smaller
             ws_ping_interval=None,  # a busy reader must not be taken for a dead one; sessions have their idle time
@@ -270,6 +317,7 @@ class Server(uvicorn.Server):
             files = " and ".join(map(str, tls or ()))
             raise LiveasrError(f"{files}: are no certificate and its key, in PEM: {error}") from error
         super().__init__(config)
+        logging.getLogger("uvicorn.error").addFilter(_NO_TRACE)
         self._app = app
         self._started = started
         self._drain_s = drain_s

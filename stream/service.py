@@ -13,13 +13,11 @@ from liveasr.engines.base import DecodeOptions, Engine, StreamingEngine
 from liveasr.errors import WireError
 from liveasr.stream.conversation import Conversation
 from liveasr.stream.detect import Detector
-from liveasr.stream.live import LiveStream
+from liveasr.stream.live_recognizer import LiveRecognizer
 from liveasr.stream.messages import MAX_MESSAGE_BYTES, Limits, ModelInfo, Ready, Start
 from liveasr.stream.metrics import Metrics, SessionMetrics
 from liveasr.stream.partials import PartialLanes
 from liveasr.stream.protocol import ServerProtocol
-from liveasr.stream.session import LiveConfig, Session
-from liveasr.stream.worker import DecodePool
 from liveasr.vad.config import VadConfig
 
 OVERLOAD_S = 5.0
@@ -103,15 +101,18 @@ class Service:
     ) -> None:
         self.metrics = Metrics()
         self._offers = {model.name: model for model in models}
-        self._pools = {
-            model.name: DecodePool(model.engines, observe=partial(self.metrics.decoded, model.name)) for model in models
-        }
         self._partials = PartialLanes(partials) if partials else None
-        self._dropped = dict.fromkeys(self._pools, 0)  # partials, as far as the metrics have counted them
-        self._new_detector = new_detector
+        self._recognizers = {
+            model.name: LiveRecognizer(
+                model.engines, new_detector, self._partials, partial(self.metrics.decoded, model.name)
+            )
+            for model in models
+        }
+        self._dropped = dict.fromkeys(self._recognizers, 0)  # partials, as far as the metrics have counted them
         self._config = config
         self._guests: set[Guest] = set()
         self._entries: dict[str, _Entry] = {}
+        self._running: set[asyncio.Task[None]] = set()
         self._empty = asyncio.Event()
         self._empty.set()
         self._watching = asyncio.create_task(self.metrics.watch_loop())
@@ -128,12 +129,13 @@ class Service:
     @property
     def lag_ms(self) -> int:
         """Of the session that is furthest behind."""
-        return max((entry.conversation.lag_ms for entry in self._entries.values()), default=0)
+        going = [each.conversation for each in self._entries.values() if not each.conversation.ended.is_set()]
+        return max((conversation.lag_ms for conversation in going), default=0)
 
     @property
     def overloaded(self) -> bool:
         """Whether somebody who came now would have to wait too long for a final."""
-        return any(pool.expected_wait_s >= OVERLOAD_S for pool in self._pools.values())
+        return any(each.pool.expected_wait_s >= OVERLOAD_S for each in self._recognizers.values())
 
     def enter(self, guest: Guest) -> None:
         """Count a connection, which begins or resumes a session later.
@@ -181,29 +183,21 @@ class Service:
             raise WireError("unsupported", f"{name} knows no language {start.language}; it knows {known}")
         if start.hotwords and not info.hotwords:
             raise WireError("unsupported", f"{name} takes no hot words")
-        if self._pools[name].expected_wait_s >= OVERLOAD_S:
+        recognizer = self._recognizers[name]
+        if recognizer.pool.expected_wait_s >= OVERLOAD_S:
             raise WireError("overloaded", "the server has more to do than it can; try again later")
-        config = VadConfig(**msgspec.structs.asdict(start.vad))
-        session = Session(
-            self._new_detector(config),
-            offer.engines[-1].front_end,
-            LiveConfig(partials=start.partials, max_segment_ms=config.max_segment_ms),
-            self._partials.front_end if self._partials else None,
-        )
+        vad = VadConfig(**msgspec.structs.asdict(start.vad))
         conversation = Conversation(
             secrets.token_urlsafe(12),
-            LiveStream(
-                session,
-                self._pools[name],
-                DecodeOptions(start.language, start.itn),
-                self._partials.open() if self._partials else None,
-            ),
+            recognizer.open(DecodeOptions(start.language, start.itn), vad, partials=start.partials),
             start.audio,
             protocol,
             SessionMetrics(self.metrics, name),
             self._config.session_s,
         )
         running = asyncio.create_task(conversation.run())
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
         self._entries[conversation.session_id] = _Entry(conversation, running, guest)
         conversation.tell(Ready(session=conversation.session_id, model=name, limits=self.limits, models=self.models))
         return conversation
@@ -215,7 +209,7 @@ class Service:
             WireError: there is none.
         """
         entry = self._entries.get(session_id)
-        if entry is None:
+        if entry is None or entry.conversation.failed:
             raise WireError("gone", "no such session, or not any more; start anew")
         if entry.guest is not None:
             entry.guest.turn_away(WireError("replaced", "another connection goes on with this session"))
@@ -244,7 +238,8 @@ class Service:
         self.metrics.sessions.set(self.sessions)
         self.metrics.connections.set(len(self._guests))
         self.metrics.lag_s.set(self.lag_ms / 1000)
-        for name, pool in self._pools.items():
+        for name, recognizer in self._recognizers.items():
+            pool = recognizer.pool
             self.metrics.waiting.labels(name).set(pool.waiting)
             self.metrics.dropped.labels(name).inc(pool.overtaken - self._dropped[name])
             self._dropped[name] = pool.overtaken
@@ -269,21 +264,25 @@ class Service:
             return
 
     async def close(self) -> None:
-        """Free the models."""
-        running = [self._watching, *(entry.running for entry in self._entries.values())]
+        """Drop all sessions, free the models."""
         for entry in tuple(self._entries.values()):
             self.forget(entry.conversation)
         self._watching.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await asyncio.gather(self._watching, *self._running, return_exceptions=True)
         if self._partials is not None:  # before the engines of the pools, whose weights they may share
             await self._partials.close()
-        for pool in self._pools.values():
-            await pool.close()
+        for recognizer in self._recognizers.values():
+            await recognizer.close()
 
     def _make_room(self) -> None:
-        """Where all places are taken, those go first whose client has gone."""
-        while self.sessions >= self._config.max_sessions:
-            gone = next((each for each in self._entries.values() if each.guest is None), None)
-            if gone is None:
+        """Where all places are taken, those go first whose client has gone. As many are kept that are over."""
+        most = self._config.max_sessions
+        left = [entry.conversation for entry in self._entries.values() if entry.guest is None]
+        over = [conversation for conversation in left if conversation.ended.is_set()]
+        going = [conversation for conversation in left if not conversation.ended.is_set()]
+        for conversation in over[: max(0, len(over) - most + 1)]:
+            self.forget(conversation)
+        if self.sessions >= most:
+            if not going:
                 raise WireError("too_many_sessions", f"the server has {self.sessions} sessions; try again later")
-            self.forget(gone.conversation)
+            self.forget(going[0])

@@ -1,14 +1,15 @@
 """Connections without sockets, to a service with a stand-in for an engine."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 
+from liveasr.stream.connection import Connection
 from liveasr.stream.detect import Detector, WindowDetector
-from liveasr.stream.messages import ServerMessage, decode_server
+from liveasr.stream.messages import Audio, Ready, Resume, ServerMessage, decode_server, encode, encode_audio
 from liveasr.stream.service import OfferedModel, Service, ServiceConfig
 from liveasr.vad.config import VadConfig
 from tests.fakes import FakeEngine
@@ -64,3 +65,40 @@ async def serving(
         await service.close()
     assert service.sessions == 0
     assert engine.closed
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    """Run a test, which must leave no task behind."""
+
+    async def bounded() -> None:
+        await asyncio.wait_for(work(), 60)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(bounded())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that tells nobody."""
+    while not condition():  # noqa: ASYNC110 - there is no event
+        await asyncio.sleep(0.001)
+
+
+def audio(count: int, first: int = 1, payload: bytes = bytes(3200)) -> list[bytes]:
+    """Audio frames, of 100 ms unless told."""
+    return [encode_audio(Audio(number, payload)) for number in range(first, first + count)]
+
+
+def connect(service: Service, channel: MemoryChannel) -> asyncio.Task[None]:
+    """A connection, served."""
+    return asyncio.create_task(Connection(channel, service).run())
+
+
+def resume(channel: MemoryChannel, seq: int | None = None) -> str:
+    """The frame that goes on with the session of a channel."""
+    session = next(message.session for message in channel.sent if isinstance(message, Ready))
+    return encode(Resume(session=session, seq=max(channel.seqs) if seq is None else seq))
+
+
+def only(channel: MemoryChannel, kind: type[ServerMessage]) -> list[ServerMessage]:
+    """The messages of a kind that were sent."""
+    return [message for message in channel.sent if isinstance(message, kind)]

@@ -4,15 +4,19 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
 
+from websockets.client import ClientProtocol
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
+from websockets.uri import parse_uri
 
 from liveasr.stream.messages import (
     Audio,
@@ -79,6 +83,40 @@ class ServerProcess:
         if self.process.poll() is None:
             self.process.kill()
         self.process.communicate()
+
+
+class DeafClient:
+    """A client that sends and never reads, not even in a thread; to be used in a `with` block."""
+
+    def __init__(self, url: str) -> None:
+        host, port = urlsplit(url).netloc.split(":")
+        self._socket = socket.create_connection((host, int(port)))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self._protocol = ClientProtocol(parse_uri(url))
+        self._protocol.send_request(self._protocol.connect())
+        self._flush()
+        self._protocol.receive_data(self._socket.recv(65536))
+        self._protocol.events_received()
+
+    def send(self, *frames: str | bytes) -> None:
+        """Send frames at once."""
+        for frame in frames:
+            if isinstance(frame, str):
+                self._protocol.send_text(frame.encode())
+            else:
+                self._protocol.send_binary(frame)
+        self._flush()
+
+    def _flush(self) -> None:
+        self._socket.sendall(b"".join(self._protocol.data_to_send()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
 
 
 def dial(url: str, **options: Any) -> ClientConnection:

@@ -13,7 +13,7 @@ from liveasr.engines.base import DecodeOptions
 from liveasr.engines.registry import open_engine
 from liveasr.errors import EngineError
 from liveasr.stream.decode import AudioFile
-from liveasr.stream.detect import FsmnDetector
+from liveasr.stream.detect import FsmnDetector, WindowDetector
 from liveasr.stream.live import LiveStream, Output, run_loop
 from liveasr.stream.session import LiveConfig, Session
 from liveasr.stream.worker import DecodePool
@@ -21,7 +21,7 @@ from liveasr.types import Float32Array, LiveTranscript, SpeechEnd, SpeechStart
 from liveasr.vad.config import VadConfig
 from liveasr.vad.weights import FsmnWeights
 from tests.chunking import pieces
-from tests.fakes import FakeEngine, said
+from tests.fakes import FakeEngine, GatedEngine, said
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +129,80 @@ def test_a_stream_whose_first_final_failed_still_ends(samples: Float32Array, fsm
         await stream.finish()
         with pytest.raises(EngineError, match="not enough memory"):
             await outputs
+        await pool.close()
+
+    run(work())
+
+
+def spoken() -> Session:
+    """All of it one segment, until a flush."""
+    return Session(WindowDetector(VadConfig()), FakeEngine.front_end, LiveConfig(partials=False))
+
+
+def test_nothing_is_settled_before_its_final_was_taken() -> None:
+    async def work() -> None:
+        pool = DecodePool([FakeEngine([said("a")])])
+        stream = LiveStream(spoken(), pool, DecodeOptions())
+        for _ in range(2):
+            await stream.feed(np.zeros(8_000, np.float32))
+            await stream.flush()
+        while pool.decoded < 2:  # noqa: ASYNC110 - what is waited for happens in threads
+            await asyncio.sleep(0.001)
+        settled = [stream.settled_sample]
+        await stream.finish()
+        async for output in stream.outputs():
+            if isinstance(output, LiveTranscript):
+                settled.append(stream.settled_sample)  # noqa: PERF401 - each at its time
+        assert settled == [0, 8_000, 16_000]
+        await pool.close()
+
+    run(work())
+
+
+def test_a_stream_whose_feed_was_cancelled_ends_all_the_same() -> None:
+    async def work() -> None:
+        engine = GatedEngine()
+        pool = DecodePool([engine], max_finals=1)
+        stream = LiveStream(spoken(), pool, DecodeOptions())
+
+        async def speak() -> None:
+            for _ in range(5):
+                await stream.feed(np.zeros(8_000, np.float32))
+                await stream.flush()
+
+        speaking = asyncio.create_task(speak())
+        await asyncio.to_thread(engine.started.wait, 5)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not speaking.done()
+        speaking.cancel()
+        await asyncio.gather(speaking, return_exceptions=True)
+        await stream.finish()
+        assert not [each for each in await collect(stream) if isinstance(each, LiveTranscript)]
+        engine.gate.set()
+        await pool.close()
+
+    run(work())
+
+
+def test_a_stream_may_be_cancelled_any_number_of_times() -> None:
+    async def work() -> None:
+        engine = GatedEngine()
+        pool = DecodePool([engine])
+        stream, other = (LiveStream(spoken(), pool, DecodeOptions()) for _ in range(2))
+        for each in (stream, other):
+            await each.feed(np.zeros(8_000, np.float32))
+            await each.flush()
+        await asyncio.to_thread(engine.started.wait, 5)
+        stream.cancel()
+        stream.cancel()
+        engine.gate.set()
+        await stream.finish()
+        stream.cancel()
+        assert not [each for each in await collect(stream) if isinstance(each, LiveTranscript)]
+        await other.finish()
+        assert len([each for each in await collect(other) if isinstance(each, LiveTranscript)]) == 1
+        assert not pool._cancelled
         await pool.close()
 
     run(work())

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from liveasr.stream.mailbox import Inbox, Mark, Outbox, Stretch
-from liveasr.stream.messages import Ack, Audio, Lag, Overload, Pong, ServerMessage, Transcript
+from liveasr.stream.mailbox import MAX_WAITING_ITEMS, Inbox, Mark, Outbox, Stretch
+from liveasr.stream.messages import Ack, Audio, Done, Error, Lag, Overload, Pong, ServerMessage, Transcript
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -103,6 +103,23 @@ def test_a_mark_has_room_in_a_full_inbox() -> None:
     run(work())
 
 
+@pytest.mark.parametrize("item", ["flush", Audio(1, b"")])
+def test_what_holds_no_sound_takes_room_as_well(item: Mark | Audio) -> None:
+    async def work() -> None:
+        inbox = Inbox(stretch_bytes=10)
+        for _ in range(MAX_WAITING_ITEMS):
+            await inbox.room()
+            inbox.put(item) if isinstance(item, Audio) else inbox.mark(item)
+        waiting = asyncio.create_task(inbox.room())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        await inbox.take()
+        await waiting
+
+    run(work())
+
+
 async def drained(outbox: Outbox) -> list[ServerMessage]:
     found = []
     while len(outbox):
@@ -131,8 +148,35 @@ def test_what_a_newer_message_makes_useless_is_left_out() -> None:
         for message in sent:
             outbox.put(message)
         assert await drained(outbox) == [
-            Ack(number=2, settled_ms=0, heard_ms=40), Pong(id=0), Overload(lag_ms=6000), partial(1, 2), final(0, 3),
+            Pong(id=0), Overload(lag_ms=6000), partial(1, 2), Ack(number=2, settled_ms=0, heard_ms=40), final(0, 3),
         ]  # fmt: skip
+
+    run(work())
+
+
+def test_an_ack_never_overtakes_the_final_that_it_tells_of() -> None:
+    async def work() -> None:
+        outbox = Outbox()
+        for message in (
+            Ack(number=0, settled_ms=0, heard_ms=900),
+            final(0, 1),
+            Ack(number=9, settled_ms=900, heard_ms=900),
+        ):
+            outbox.put(message)
+        assert await drained(outbox) == [final(0, 1), Ack(number=9, settled_ms=900, heard_ms=900)]
+
+    run(work())
+
+
+def test_an_end_has_room_in_a_full_outbox() -> None:
+    async def work() -> None:
+        outbox = Outbox(max_messages=1)
+        outbox.put(Pong(id=1))
+        error = Error(code="engine_failed", message="", fatal=True)
+        done = Done(reason="stop", number=0, heard_ms=0, speech_ms=0, segments=0)
+        outbox.put(done)
+        outbox.put(error)
+        assert await drained(outbox) == [Pong(id=1), error]
 
     run(work())
 

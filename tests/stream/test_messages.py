@@ -17,6 +17,7 @@ from liveasr.stream.messages import (
     ClientMessage,
     ErrorCode,
     Ping,
+    Resume,
     ServerMessage,
     Start,
     Transcript,
@@ -151,6 +152,35 @@ def test_other_ids_are_refused(number: str) -> None:
     assert refusal(f'{{"type":"ping","id":{number}}}').code == "bad_message"
 
 
+@pytest.mark.parametrize("seq", [0, 1, 2**53 - 1])
+@pytest.mark.parametrize("session", ["", "s", "s" * 100, "😀" * 100])
+def test_a_resume_takes_its_last_values(session: str, seq: int) -> None:
+    assert decode_client(json.dumps({"type": "resume", "session": session, "seq": seq})) == Resume(
+        session=session, seq=seq
+    )
+
+
+@pytest.mark.parametrize("seq", [-1, 2**53, 2**64, 1.0, "1", True, None])
+def test_a_resume_refuses_other_numbers(seq: Any) -> None:
+    error = refusal(json.dumps({"type": "resume", "session": "s", "seq": seq}))
+    assert (error.code, error.fatal) == ("bad_message", True)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"session": "s"}, {"seq": 1}, {"session": "s" * 101, "seq": 1}, {"session": 1, "seq": 1}]
+)
+def test_a_resume_without_its_key_or_its_number_is_refused(fields: dict[str, Any]) -> None:
+    assert refusal(json.dumps({"type": "resume", **fields})).code == "bad_message"
+
+
+@given(message=server_messages, seq=st.integers(0, 2**53 - 1))
+@settings(max_examples=100)
+def test_the_number_of_a_server_message_goes_through_unchanged(message: ServerMessage, seq: int) -> None:
+    numbered = msgspec.structs.replace(message, seq=seq)
+    assert decode_server(encode(numbered)) == numbered
+    assert json.loads(encode(numbered))["seq"] == seq
+
+
 def test_fields_left_out_have_their_defaults() -> None:
     assert decode_client('{"type":"start"}') == Start()
     assert decode_client('{"type":"ping"}') == Ping(id=0)
@@ -208,7 +238,7 @@ def test_a_type_from_the_future_is_ignored_by_a_client(name: str) -> None:
 @pytest.mark.parametrize("message", SERVER_MESSAGES, ids=tag)
 def test_a_server_may_leave_out_only_what_has_a_default(message: ServerMessage) -> None:
     fields = json.loads(encode(message))
-    optional = {"version", "text", "words", "forced_cut", "language", "emotion", "event"}
+    optional = {"seq", "version", "text", "words", "forced_cut", "language", "emotion", "event"}
     optional -= set() if isinstance(message, Transcript) else {"forced_cut"}
     for name in fields.keys() - {"type"}:
         text = json.dumps({key: value for key, value in fields.items() if key != name})

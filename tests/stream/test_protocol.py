@@ -2,6 +2,7 @@
 
 import itertools
 
+import msgspec
 import pytest
 
 from liveasr.errors import UsageError, WireError
@@ -14,6 +15,8 @@ from liveasr.stream.messages import (
     Ping,
     Pong,
     Ready,
+    Resume,
+    Resumed,
     ServerMessage,
     Start,
     Stop,
@@ -25,19 +28,21 @@ from tests.wire import DONE, FATAL, HARMLESS, READY, SERVER_MESSAGES, tag, trans
 
 FRAMES: dict[str, str | bytes] = {
     "start": encode(Start()),
+    "resume": encode(Resume(session="s1", seq=1)),
     "audio": encode_audio(Audio(1, b"ab")),
     "flush": encode(Flush()),
     "stop": encode(Stop()),
     "ping": encode(Ping(id=7)),
 }
 MAY_RECEIVE: dict[str, set[str]] = {
-    "new": {"start", "ping"},
+    "new": {"start", "resume", "ping"},
     "open": {"audio", "flush", "stop", "ping"},
     "stopping": {"ping"},
     "closed": set(),
 }
 BECOMES = {("new", "start"): "open", ("open", "stop"): "stopping"}
 BEFORE_READY = {"pong", "error"}
+NUMBERED_READY = msgspec.structs.replace(READY, seq=1)
 PHASES = [("new", False), *itertools.product(["open", "stopping", "closed"], [False, True])]
 """(state, whether the server said that it is ready)."""
 
@@ -61,13 +66,20 @@ def client_in(state: str, *, ready: bool = False) -> ClientProtocol:
     if state != "new":
         client.start(Start())
     if ready:
-        client.receive(encode(READY))
+        client.receive(encode(NUMBERED_READY))
     if state == "stopping":
         client.stop()
     if state == "closed":
         client.receive(encode(FATAL))
     assert client.state == state
     return client
+
+
+def may_say(message: ServerMessage, state: str, *, ready: bool) -> bool:
+    """Whether a server may say it, unasked: what it says of a resumed connection is in `resume` alone."""
+    if state == "closed" or isinstance(message, Resumed):
+        return False
+    return tag(message) in BEFORE_READY or (isinstance(message, Ready) != ready and state != "new")
 
 
 def wire_error(machine: ServerProtocol | ClientProtocol, frame: str | bytes) -> WireError:
@@ -96,8 +108,10 @@ def test_a_server_takes_from_a_client_what_the_table_of_states_allows(state: str
     [
         ("new", "audio", "audio before start"),
         ("new", "flush", "flush before start"),
-        ("open", "start", "a second start"),
-        ("stopping", "start", "a second start"),
+        ("open", "start", "start within a session"),
+        ("stopping", "start", "start within a session"),
+        ("open", "resume", "resume within a session"),
+        ("stopping", "resume", "resume within a session"),
         ("stopping", "audio", "audio after stop"),
         ("stopping", "stop", "stop after stop"),
         ("closed", "ping", "after the end of the conversation"),
@@ -137,13 +151,13 @@ def test_a_server_takes_nothing_after_garbage_but_may_still_answer(state: str, g
 @pytest.mark.parametrize(("state", "ready"), PHASES)
 def test_a_server_sends_what_the_table_of_states_allows(state: str, ready: bool, message: ServerMessage) -> None:
     server = server_in(state, ready=ready)
-    allowed = tag(message) in BEFORE_READY or (isinstance(message, Ready) != ready and state != "new")
-    if state == "closed" or not allowed:
+    if not may_say(message, state, ready=ready):
         with pytest.raises(UsageError):
             server.send(message)
         assert server.state == state
     else:
-        assert server.send(message) == encode(message)
+        seq = 2 if ready else int(isinstance(message, Ready))
+        assert server.send(message) == encode(msgspec.structs.replace(message, seq=seq))
         assert server.state == ("closed" if message in {DONE, FATAL} else state)
 
 
@@ -152,6 +166,8 @@ def test_a_server_sends_what_the_table_of_states_allows(state: str, ready: bool,
 
 def sends(client: ClientProtocol, frame: str) -> str | bytes:
     match frame:
+        case "resume":
+            return client.resume()
         case "start":
             return client.start(Start())
         case "audio":
@@ -167,7 +183,10 @@ def sends(client: ClientProtocol, frame: str) -> str | bytes:
 @pytest.mark.parametrize(("state", "frame"), [*itertools.product(MAY_RECEIVE, FRAMES)])
 def test_a_client_sends_what_the_table_of_states_allows(state: str, frame: str) -> None:
     client = client_in(state)
-    if frame in MAY_RECEIVE[state]:
+    if frame == "resume":  # of a session that it does not know yet
+        with pytest.raises(UsageError, match="no session to resume"):
+            sends(client, frame)
+    elif frame in MAY_RECEIVE[state]:
         assert sends(client, frame) == FRAMES[frame]
         assert client.state == BECOMES.get((state, frame), state)
     else:
@@ -185,12 +204,12 @@ def test_a_client_takes_from_a_server_what_the_table_of_states_allows(
     state: str, ready: bool, message: ServerMessage
 ) -> None:
     client = client_in(state, ready=ready)
-    allowed = tag(message) in BEFORE_READY or (isinstance(message, Ready) != ready and state != "new")
-    if state == "closed" or not allowed:
-        assert wire_error(client, encode(message)).code == "wrong_order"
+    numbered = msgspec.structs.replace(message, seq=2 if ready else 1)
+    if not may_say(message, state, ready=ready):
+        assert wire_error(client, encode(numbered)).code == "wrong_order"
         assert client.state == "closed"
     else:
-        assert client.receive(encode(message)) == message
+        assert client.receive(encode(numbered)) == numbered
         assert client.state == ("closed" if message in {DONE, FATAL} else state)
 
 
@@ -313,6 +332,6 @@ def test_a_client_takes_transcripts_of_several_open_segments_and_gaps_in_revisio
 
 def test_a_harmless_error_changes_nothing() -> None:
     server, client = server_in("open", ready=True), client_in("open", ready=True)
-    assert client.receive(server.send(HARMLESS)) == HARMLESS
+    assert client.receive(server.send(HARMLESS)) == msgspec.structs.replace(HARMLESS, seq=2)
     assert (server.state, client.state) == ("open", "open")
     assert server.receive(client.audio(b"ab")) == Audio(1, b"ab")

@@ -1,7 +1,8 @@
 """The server over real sockets, as a process of its own, with the built-in model and a real recording."""
 
-import contextlib
+import asyncio
 import json
+import signal
 import socket
 import threading
 import time
@@ -20,8 +21,9 @@ from liveasr import store
 from liveasr.clients.file import transcribe
 from liveasr.engines.base import DecodeOptions
 from liveasr.engines.registry import open_engine
+from liveasr.stream.access import Access
 from liveasr.stream.decode import AudioFile
-from liveasr.stream.detect import detectors
+from liveasr.stream.detect import WindowDetector, detectors
 from liveasr.stream.messages import (
     AudioFormat,
     Done,
@@ -35,8 +37,11 @@ from liveasr.stream.messages import (
 )
 from liveasr.stream.pcm import encode_pcm
 from liveasr.stream.recognize import Recognizer
+from liveasr.stream.server import Server, create_app, listen
+from liveasr.stream.service import OfferedModel, Service, ServiceConfig
 from liveasr.types import Float32Array
 from liveasr.vad.config import VadConfig
+from tests.fakes import FakeEngine, said
 from tests.servers import ServerProcess, dial, finals, frames, heard, talk
 
 SAID = ["three one four", "one five nine two", "six five"]
@@ -187,20 +192,29 @@ def test_sigterm_finishes_the_open_segment_and_takes_nobody_new(samples: Float32
         assert "Traceback" not in err
 
 
-def test_a_second_ctrl_c_does_not_wait_for_a_client_that_does_not_read(samples: Float32Array) -> None:
-    with ServerProcess() as server:
-        host, port = urlsplit(server.url).netloc.split(":")
-        with socket.create_connection((host, int(port))) as raw, contextlib.suppress(OSError):
-            deaf = dial(server.ws_url, sock=raw)
-            deaf.__enter__()
-            deaf.send(encode(Start()))
-            for frame in frames(encode_pcm(samples, "s16le"), 640):
-                deaf.send(frame)
-            server.process.send_signal(2)
-            time.sleep(0.3)
-            code, _out, err = server.stop(2)
-            assert code == 0, err
-            assert "Traceback" not in err, err
+def test_a_second_ctrl_c_does_not_wait_for_sessions_that_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(_service: Service, _within_s: float) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Service, "drain", never)
+
+    async def work() -> None:
+        app = create_app(
+            lambda: Service([OfferedModel("fake", [FakeEngine([said("one")])])], WindowDetector, ServiceConfig()),
+            Access(),
+            Path(),
+        )
+        started = asyncio.Event()
+        server = Server(app, started.set, None)
+        serving = asyncio.create_task(server.serve(listen("127.0.0.1", 0)))
+        await started.wait()
+        server.handle_exit(signal.SIGINT, None)
+        await asyncio.sleep(0.3)
+        assert not serving.done()
+        server.handle_exit(signal.SIGINT, None)
+        await asyncio.wait_for(serving, 10)
+
+    asyncio.run(work())
 
 
 def test_messages_are_json_with_the_documented_types(server: ServerProcess, samples: Float32Array) -> None:

@@ -12,17 +12,15 @@ import httpx
 import numpy as np
 import pytest
 import soundfile
-from websockets.client import ClientProtocol
 from websockets.exceptions import ConnectionClosed
-from websockets.uri import parse_uri
 
 from liveasr.stream.messages import Audio, Done, Ready, Start, Stop, encode, encode_audio
 from liveasr.stream.pcm import encode_pcm
 from liveasr.types import Float32Array
-from tests.servers import ServerProcess, dial, finals, frames, heard, talk
+from tests.servers import DeafClient, ServerProcess, dial, finals, frames, heard, talk
 
 SAID = ["three one four", "one five nine two", "six five"]
-PING = b'{"type": "ping", "id": 9007199254740991}'
+PING = '{"type": "ping", "id": 9007199254740991}'
 RESET = b"\x01\0\0\0\0\0\0\0"  # SO_LINGER: on, 0 s: closing is a reset
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts what the process holds in /proc")
@@ -120,19 +118,10 @@ def test_a_client_that_never_reads_is_cut_off_and_its_neighbour_served(
     server: ServerProcess, samples: Float32Array
 ) -> None:
     before = holds(server)
-    with raw_connection(server) as raw, contextlib.suppress(ConnectionError):
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        # Without the thread that websockets' own client reads with.
-        deaf = ClientProtocol(parse_uri(server.ws_url))
-        deaf.send_request(deaf.connect())
-        raw.sendall(b"".join(deaf.data_to_send()))
-        deaf.receive_data(raw.recv(65536))
-        deaf.events_received()
-        deaf.send_text(encode(Start()).encode())
+    with DeafClient(server.ws_url) as deaf, contextlib.suppress(ConnectionError):
+        deaf.send(encode(Start()))
         while b"slow_reader" not in httpx.get(f"{server.url}/metrics").content:
-            for _ in range(500):  # fewer than may wait, so that the server has its turn to send them
-                deaf.send_text(PING)
-            raw.sendall(b"".join(deaf.data_to_send()))
+            deaf.send(*[PING] * 500)  # fewer than may wait, so that the server has its turn to send the answers
     assert b'reason="slow_reader"' in httpx.get(f"{server.url}/metrics").content
     assert [each.text for each in finals(talk(server.ws_url, Start(), encode_pcm(samples, "s16le"), 6400))] == SAID
     until(lambda: holds(server) == before)

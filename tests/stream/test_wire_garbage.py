@@ -15,6 +15,7 @@ from liveasr.stream.messages import (
     Start,
     decode_audio,
     decode_client,
+    decode_seq,
     decode_server,
     encode,
     encode_audio,
@@ -44,6 +45,10 @@ def survive(text: str) -> None:
             assert isinstance(message, kinds)
             if message is not None:
                 assert decode(encode(message)) == message
+    try:
+        assert isinstance(decode_seq(text), int)
+    except WireError as error:
+        assert_is_a_proper_error(error)
 
 
 def refuse(text: str) -> None:

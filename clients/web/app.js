@@ -1,0 +1,197 @@
+// The page: what is on it, and who tells whom.
+
+import { allowed, CaptureError } from "./capture.js";
+import { clock } from "./export.js";
+import { Follower } from "./follow.js";
+import { Keep } from "./keep.js";
+import { Meter } from "./meter.js";
+import { Choice, fetchModels } from "./models.js";
+import { action, isLocal, MICROPHONE, Notices, SERVER, tokenForm } from "./notices.js";
+import { Run } from "./run.js";
+import { Transcript } from "./transcript.js";
+import { TranscriptView } from "./view.js";
+
+const STATES = {
+  idle: "Idle",
+  connecting: "Connecting…",
+  listening: "Listening",
+  finishing: "Finishing…",
+  reconnecting: "Reconnecting…",
+  error: "Error",
+};
+const PATIENCE_MS = 5_000; // until Finishing may be cut short
+
+const $ = (id) => document.getElementById(id);
+const notices = new Notices($("notices"));
+const meter = new Meter($("level"));
+const view = new TranscriptView($("transcript"), $("voice"), new Follower($("newest")));
+const transcript = new Transcript(changed);
+const keep = new Keep(transcript, notices, {
+  copy: $("copy"), txt: $("save-txt"), srt: $("save-srt"), clear: $("clear"), feedback: $("feedback"),
+});
+const choice = new Choice($("model"), $("language"), $("itn"), chosen);
+let run = null;
+let clockMs = 0; // of the page: all the sound since it was empty
+
+function changed(segment, change) {
+  if (change === "gone") view.remove(segment);
+  else view.show(segment);
+  keep.update();
+  $("welcome").hidden = run !== null || !transcript.empty;
+}
+
+function enter(state, words = STATES[state]) {
+  document.body.dataset.state = state;
+  $("state").textContent = words;
+  document.title = state === "idle" ? "liveasr" : `${words} · liveasr`;
+  choice.disabled = run !== null;
+  $("verb").textContent = run === null ? "Start" : state === "finishing" ? "Finishing" : "Stop";
+  $("toggle").ariaDisabled = String(state === "finishing"); // "disabled" would take the keyboard's place away
+  $("welcome").hidden = run !== null || !transcript.empty;
+  if (run === null || state === "finishing") meter.clear();
+}
+
+function chosen() {
+  $("demonstration").hidden = !choice.model?.demonstration;
+  view.language = choice.language;
+}
+
+// The server, before and after a run
+
+async function loadModels() {
+  try {
+    choice.offer(await fetchModels());
+  } catch (error) {
+    tellAboutServer(error);
+    return false;
+  }
+  notices.hide("models");
+  if (document.body.dataset.state === "error") enter("idle");
+  chosen();
+  return true;
+}
+
+function tellAboutServer({ status, message }) {
+  enter("error");
+  if (status === 401) notices.show("models", SERVER.token, { actions: [tokenForm()], lasting: true });
+  else if (status === 403) notices.show("models", SERVER.refused);
+  else notices.show("models", { ...SERVER.unreachable, detail: message }, { actions: [action("Try again", loadModels)] });
+}
+
+// A run
+
+async function start() {
+  if (choice.model === null && !(await loadModels())) return;
+  notices.hide();
+  if (transcript.empty) clockMs = 0;
+  const url = new URL("v1/stream", document.baseURI);
+  url.protocol = url.protocol.replace("http", "ws");
+  run = new Run({ state, transcript: (...said) => transcript.apply(...said), sessionEnded, lag, level, silent, ended });
+  enter("connecting", "Waiting for the microphone…");
+  try {
+    await run.start(url, settings, clockMs);
+  } catch (error) {
+    run = null;
+    enter("error");
+    if (!(error instanceof CaptureError)) throw error;
+    const words = MICROPHONE[error.reason];
+    notices.show("microphone", error.reason === "failed" ? { ...words, detail: error.message } : words);
+  }
+}
+
+function settings() {
+  enter("connecting");
+  return { model: choice.model.name, language: choice.language, itn: choice.itn };
+}
+
+function stop() {
+  if (document.body.dataset.state === "finishing") return run.abandon();
+  enter("finishing");
+  run.stop();
+}
+
+function state(name, { error, why }) {
+  if (name === "ended") return;
+  enter(name);
+  if (name === "finishing") letCut(run, why);
+  if (name !== "reconnecting") return notices.hide("connection");
+  const words = error ? { ...SERVER.full, detail: error.message } : SERVER.lost;
+  const retry = action("Retry now", () => run?.retry());
+  notices.show("connection", words, { kind: "note", actions: [retry], lasting: true });
+  findOutWhy(run);
+}
+
+function letCut(mine, why) {
+  if (why === "behind") notices.show("behind", SERVER.behind);
+  setTimeout(() => {
+    if (run !== mine || document.body.dataset.state !== "finishing") return;
+    $("verb").textContent = "End now";
+    $("toggle").ariaDisabled = "false";
+  }, PATIENCE_MS);
+}
+
+/** A WebSocket does not say why it was refused; the same server, asked otherwise, does. */
+async function findOutWhy(mine) {
+  try {
+    await fetchModels();
+  } catch (error) {
+    if (run !== mine || (error.status !== 401 && error.status !== 403)) return;
+    run.abandon();
+    tellAboutServer(error);
+  }
+}
+
+function sessionEnded() {
+  transcript.endSession();
+}
+
+function lag(lagMs, overload) {
+  $("lag").textContent = lagMs >= 1000 ? `text ${Math.round(lagMs / 1000)} s behind` : "";
+  if (overload) notices.show("overload", SERVER.overload, { kind: "note" });
+  else notices.hide("overload");
+}
+
+function level(peak, atMs) {
+  meter.show(peak);
+  const elapsed = clock(atMs);
+  if ($("elapsed").textContent === elapsed) return;
+  $("elapsed").textContent = elapsed;
+  meter.tell();
+}
+
+function silent(is) {
+  if (is) notices.show("silent", MICROPHONE.silent, { kind: "note" });
+  else notices.hide("silent");
+}
+
+function ended({ error, lostMs, why }) {
+  clockMs = run.clockMs ?? clockMs;
+  run = null;
+  $("lag").textContent = "";
+  notices.hide("connection", "overload", "silent");
+  enter(error || why === "unplugged" ? "error" : "idle");
+  if (why === "unplugged") notices.show("microphone", MICROPHONE.unplugged);
+  if (error) {
+    const words = SERVER[error.code] ?? { title: "The captions ended", text: "What stands here is kept." };
+    notices.show("server", { ...words, detail: error.message });
+  } else if (lostMs >= 1000) {
+    const text = `The last ${Math.round(lostMs / 1000)} s could not be sent: there was no connection.`;
+    notices.show("server", { title: "Some words are missing", text });
+  }
+}
+
+$("toggle").onclick = () => {
+  if ($("toggle").ariaDisabled === "true") return;
+  if (run === null) start();
+  else stop();
+};
+document.addEventListener("visibilitychange", () => document.hidden || run?.stayAwake());
+addEventListener("online", () => run?.retry());
+addEventListener("beforeunload", (event) => {
+  if (run !== null || keep.unsaved) event.preventDefault();
+});
+$("privacy").textContent = isLocal()
+  ? "Nothing leaves this computer: the recogniser runs on it, without the network."
+  : `The sound goes to ${location.host}, where the recogniser runs, and nowhere else.`;
+if (!allowed()) notices.show("microphone", MICROPHONE.insecure, { lasting: true });
+loadModels();

@@ -1,0 +1,768 @@
+"""The page in Chromium, which hears a recording: with the real server and the built-in model, and, for what a server
+seldom does, with one that says what it is told to.
+"""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import srt
+from playwright.sync_api import Browser, Locator, Page, Playwright, expect, sync_playwright
+
+from liveasr.clients.subtitles import cues
+from liveasr.types import Transcript, Word
+from tests.browser import Visit, chromium
+from tests.scripted import ScriptedServer, ScriptedSession, wait_until
+from tests.servers import ServerProcess
+
+HEARD = ["314", "1592", "65"]
+PHONE: dict[str, Any] = {
+    "viewport": {"width": 360, "height": 740},
+    "device_scale_factor": 2,
+    "is_mobile": True,
+    "has_touch": True,
+}
+ENGLISH = (
+    "The first thing to settle is what happens, when the network goes away; in the middle of a sentence. Because on a "
+    'phone it will, won\'t it? (Yes.) And "then" we go on and on and on without any mark at all for a very long time '
+    "indeed so that lines must break anywhere"
+)
+CHINESE = (
+    "大家好，今天我们讨论实时字幕的设计，先从麦克风开始，再说到服务器怎样处理每一段声音。"  # noqa: RUF001 - full-width
+    "《字幕》是什么？用iPhone 15说明（很简单）。"  # noqa: RUF001 - marks are what Chinese writes
+)
+KOREAN = "회의를 시작하겠습니다. 자료는 모두 받으셨나요? 그러면 첫 번째 안건부터 천천히 이야기해 보겠습니다"
+LISTEN_TO_VOICE = """addEventListener("DOMContentLoaded", () => {
+  window.said = [];
+  new MutationObserver((changes) => {
+    for (const change of changes) for (const node of change.addedNodes) window.said.push(node.textContent);
+  }).observe(document.getElementById("voice"), { childList: true, subtree: true, characterData: true });
+});"""
+"""Keeps what a screen reader is given to say."""
+CONTRAST = """(element) => {
+  const channels = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map((value) => {
+    const share = value / 255;
+    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  });
+  const light = ([red, green, blue]) => 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  let ground = element;
+  while (getComputedStyle(ground).backgroundColor === "rgba(0, 0, 0, 0)") ground = ground.parentElement;
+  const sides = [getComputedStyle(element).color, getComputedStyle(ground).backgroundColor];
+  const [dark, bright] = sides.map((colour) => light(channels(colour))).sort((a, b) => a - b);
+  return (bright + 0.05) / (dark + 0.05);
+}"""
+TOO_SMALL = """() => [...document.querySelectorAll("button, select, summary, label.check")]
+  .map((element) => [element.id || element.textContent, element.getBoundingClientRect()])
+  .filter(([, box]) => box.width > 0 && (box.width < 44 || box.height < 44)).map(([name]) => name)"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ServerProcess]:
+    with ServerProcess() as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def playwright() -> Iterator[Playwright]:
+    with sync_playwright() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser(playwright: Playwright, data: Path) -> Iterator[Browser]:
+    with chromium(playwright, data / "digits-clean.wav") as found:
+        yield found
+
+
+@pytest.fixture
+def visit(browser: Browser, server: ServerProcess) -> Iterator[Visit]:
+    with Visit(browser, server.url, script=LISTEN_TO_VOICE) as found:
+        yield found
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """A page that listens to a scripted server."""
+
+    visit: Visit
+    page: Page
+    server: ScriptedServer
+
+    def start(self) -> ScriptedSession:
+        self.page.click("#toggle")
+        return self.session(0)
+
+    def session(self, index: int) -> ScriptedSession:
+        """The first, second, ... session of the page, once it has begun and sound has come."""
+        wait_until(self.page, lambda: len(self.server.sessions) > index and bool(self.server.sessions[index].frames))
+        return self.server.sessions[index]
+
+
+@pytest.fixture
+def scripted(visit: Visit) -> Scripted:
+    server = ScriptedServer(visit.page)
+    page = visit.open()
+    expect(page.locator("#model")).to_be_enabled()
+    return Scripted(visit, page, server)
+
+
+def segments(page: Page) -> Locator:
+    return page.locator("#transcript li:not(.open)")
+
+
+def texts(page: Page) -> list[str]:
+    return [text.strip() for text in page.locator("#transcript p").all_text_contents()]
+
+
+def expect_state(page: Page, name: str) -> None:
+    expect(page.locator("body")).to_have_attribute("data-state", name)
+
+
+def said(page: Page) -> list[str]:
+    found: list[str] = page.evaluate("window.said")
+    return found
+
+
+def listen_to_all(page: Page) -> None:
+    page.click("#toggle")
+    expect(segments(page)).to_have_count(len(HEARD))
+    page.click("#toggle")
+    expect_state(page, "idle")
+
+
+# What was spoken, with the real server
+
+
+@pytest.fixture(scope="module")
+def spoken(browser: Browser, server: ServerProcess) -> Iterator[Visit]:
+    """After a whole recording, and Stop."""
+    permissions = ["microphone", "clipboard-read", "clipboard-write"]
+    with Visit(browser, server.url, script=LISTEN_TO_VOICE, permissions=permissions) as found:
+        listen_to_all(found.open())
+        yield found
+
+
+def test_spoken_digits_stand_on_the_page_in_order(spoken: Visit) -> None:
+    assert texts(spoken.page) == HEARD
+
+
+def test_every_segment_has_its_time_and_its_language(spoken: Visit) -> None:
+    times = spoken.page.locator("#transcript time").all_text_contents()
+    assert all(re.fullmatch(r"\d\d:\d\d", time) for time in times)
+    assert times == sorted(times)
+    languages = [item.get_attribute("lang") for item in spoken.page.locator("#transcript p").all()]
+    assert languages == ["en"] * len(HEARD)
+
+
+def test_a_screen_reader_hears_every_final_once_and_no_revision(spoken: Visit) -> None:
+    assert said(spoken.page) == HEARD
+
+
+def test_the_page_asks_nobody_but_its_server_and_makes_no_complaint(spoken: Visit, server: ServerProcess) -> None:
+    assert spoken.hosts == {urlsplit(server.url).netloc}
+    assert spoken.complaints == []
+
+
+def test_the_text_is_downloaded_a_line_a_segment(spoken: Visit) -> None:
+    with spoken.page.expect_download() as download:
+        spoken.page.click("#save-txt")
+    assert download.value.suggested_filename.endswith(".txt")
+    assert Path(download.value.path()).read_text(encoding="utf-8").splitlines() == HEARD
+
+
+def test_the_subtitles_are_valid_and_rise(spoken: Visit) -> None:
+    with spoken.page.expect_download() as download:
+        spoken.page.click("#save-srt")
+    assert download.value.suggested_filename.endswith(".srt")
+    found = list(srt.parse(Path(download.value.path()).read_text(encoding="utf-8")))
+    assert [cue.content for cue in found] == HEARD
+    edges = [edge for cue in found for edge in (cue.start, cue.end)]
+    assert edges == sorted(edges)
+    assert edges[0] >= timedelta(0)
+
+
+def test_the_text_is_copied(spoken: Visit) -> None:
+    spoken.page.click("#copy")
+    expect(spoken.page.locator("#feedback")).not_to_be_empty()
+    assert spoken.page.evaluate("navigator.clipboard.readText()").splitlines() == HEARD
+
+
+def test_numbers_stay_words_without_the_figures(visit: Visit) -> None:
+    page = visit.open()
+    page.get_by_label("figures").uncheck()
+    listen_to_all(page)
+    assert texts(page) == ["three one four", "one five nine two", "six five"]
+    page.reload()
+    expect(page.locator("#welcome")).to_be_visible()
+    expect(page.get_by_label("figures")).not_to_be_checked()
+
+
+def test_a_server_that_was_killed_and_comes_back_loses_no_final(browser: Browser) -> None:
+    with ServerProcess() as first, Visit(browser, first.url) as visit:
+        page = visit.open()
+        page.click("#toggle")
+        expect(segments(page)).to_have_count(1)
+        first.process.kill()
+        first.process.wait()
+        expect_state(page, "reconnecting")
+        expect(page.locator("#state")).to_have_text("Reconnecting…")
+        assert texts(page)[0] == HEARD[0]
+        with ServerProcess(port=urlsplit(first.url).port or 0):
+            expect_state(page, "listening")
+            expect(page.locator("#transcript p", has_text=re.compile(r"^65$"))).to_be_visible()
+            page.click("#toggle")
+            expect_state(page, "idle")
+        assert texts(page)[0] == HEARD[0]
+        times = page.locator("#transcript time").all_text_contents()
+        assert times == sorted(times)
+        assert times[-1] > "00:03"  # the clock of the page went on
+
+
+def test_a_token_is_asked_for_and_opens_the_page(browser: Browser) -> None:
+    with ServerProcess(token="open-sesame") as server, Visit(browser, server.url) as visit:  # noqa: S106 - of a test
+        page = visit.open()
+        page.get_by_label("Token").fill("open-sesame")
+        page.get_by_role("button").click()
+        expect(page.locator("#model")).to_be_enabled()
+        assert "token" not in page.url
+        page.click("#toggle")
+        expect(segments(page)).not_to_have_count(0)
+
+
+def test_the_demonstration_model_is_called_one(visit: Visit) -> None:
+    page = visit.open()
+    notice = page.locator("#demonstration")
+    expect(notice).to_contain_text("ten words")
+    page.get_by_text("Get a full model").click()
+    expect(notice).to_contain_text("README")
+
+
+def test_languages_are_named_in_their_own_scripts(visit: Visit) -> None:
+    page = visit.open()
+    expect(page.locator("#language")).to_be_enabled()
+    names = page.locator("#language option").all_text_contents()
+    assert names == ["自动 / Auto", "中文", "English", "粤语", "日本語", "한국어"]
+
+
+def test_the_empty_page_says_that_nothing_leaves_this_computer(visit: Visit) -> None:
+    page = visit.open()
+    expect(page.locator("#welcome")).to_contain_text("Nothing leaves this computer")
+    expect(page.locator("#toggle")).to_have_text("Start")
+    expect(page.locator("#clear")).to_be_disabled()
+
+
+# What a server says
+
+
+def test_committed_and_tentative_text_differ_by_more_than_colour(scripted: Scripted) -> None:
+    session = scripted.start()
+    session.transcript(0, 1, "The first", " thing to", start_ms=61_000)
+    expect(scripted.page.locator(".committed").last).to_have_text("The first")
+    tentative = scripted.page.locator("#transcript .tentative")
+    expect(tentative).to_have_text("thing to")
+    expect(tentative).to_have_css("text-decoration-line", "underline")
+    expect(scripted.page.locator("#transcript time")).to_have_text("01:01")
+    assert texts(scripted.page) == ["The first thing to"]
+    assert said(scripted.page) == []
+
+
+def test_a_final_replaces_what_was_committed(scripted: Scripted) -> None:
+    session = scripted.start()
+    session.transcript(0, 1, "the furst", " think")
+    session.transcript(0, 2, "the furst think", " to")
+    session.final(0, "The first thing to settle.", language="en")
+    expect(segments(scripted.page)).to_have_count(1)
+    assert texts(scripted.page) == ["The first thing to settle."]
+    assert said(scripted.page) == ["The first thing to settle."]
+
+
+def test_an_empty_final_takes_the_segment_away(scripted: Scripted) -> None:
+    session = scripted.start()
+    session.transcript(0, 1, "", "hm")
+    expect(scripted.page.locator("#transcript li")).to_have_count(1)
+    session.final(0, "")
+    expect(scripted.page.locator("#transcript li")).to_have_count(0)
+    assert said(scripted.page) == []
+
+
+def test_finals_that_come_late_still_stand_in_order(scripted: Scripted) -> None:
+    session = scripted.start()
+    session.transcript(1, 1, "", "second", start_ms=2000)
+    session.final(0, "first")
+    expect(scripted.page.locator("#transcript li")).to_have_count(2)
+    assert texts(scripted.page) == ["first", "second"]
+
+
+def test_chinese_is_marked_as_chinese(scripted: Scripted) -> None:
+    session = scripted.start()
+    session.final(0, "大家好。", language="zh")
+    expect(scripted.page.locator("#transcript p")).to_have_attribute("lang", "zh")
+
+
+def test_messages_that_nobody_knows_are_ignored(scripted: Scripted) -> None:
+    session = scripted.start()
+    session.say("weather", sunny=True)
+    session.final(0, "still here", colour="green")
+    expect(segments(scripted.page)).to_have_text(["00:00still here"])
+    assert scripted.visit.complaints == []
+
+
+def test_stop_sends_stop_and_waits_for_the_last_words(scripted: Scripted) -> None:
+    session = scripted.start()
+    session.transcript(0, 1, "the last", " words")
+    scripted.page.click("#toggle")
+    wait_until(scripted.page, lambda: session.stopped)
+    expect_state(scripted.page, "finishing")
+    numbers = [number for number, _ in session.frames]
+    assert numbers == list(range(1, len(numbers) + 1))
+    session.final(0, "The last words.")
+    session.done()
+    expect_state(scripted.page, "idle")
+    assert texts(scripted.page) == ["The last words."]
+    assert len(scripted.server.sessions) == 1
+
+
+def test_start_tells_the_choices_and_a_rate_that_the_wire_knows(scripted: Scripted) -> None:
+    scripted.page.select_option("#language", "yue")
+    start = scripted.start().start
+    assert start is not None
+    assert (start["model"], start["language"], start["itn"]) == ("digits", "yue", True)
+    assert start["audio"]["rate_hz"] in {8000, 16000, 24000, 44100, 48000}
+
+
+def test_a_lag_is_told(scripted: Scripted) -> None:
+    session = scripted.start()
+    session.say("lag", lag_ms=2300)
+    expect(scripted.page.locator("#lag")).to_have_text("text 2 s behind")
+    session.say("overload", lag_ms=9200)
+    expect(scripted.page.get_by_text("The text is falling behind")).to_be_visible()
+    session.say("lag", lag_ms=200)
+    expect(scripted.page.locator("#lag")).to_be_empty()
+    expect(scripted.page.locator(".notice")).to_have_count(0)
+
+
+def test_a_failed_recogniser_ends_the_captions_with_its_message(scripted: Scripted) -> None:
+    session = scripted.start()
+    session.final(0, "what came before")
+    session.fail("engine_failed", "digits: out of memory", 4500)
+    expect_state(scripted.page, "error")
+    expect(scripted.page.locator("#notices")).to_contain_text("out of memory")
+    assert texts(scripted.page) == ["what came before"]
+    expect(scripted.page.locator("#toggle")).to_have_text("Start")
+    assert len(scripted.server.sessions) == 1
+
+
+@pytest.mark.parametrize("code", [1001, 1011, 1012, 1013])
+def test_a_connection_that_breaks_is_made_again(scripted: Scripted, code: int) -> None:
+    session = scripted.start()
+    session.final(0, "before")
+    session.transcript(1, 1, "in the", " middle")
+    session.close(code)
+    second = scripted.session(1)
+    expect_state(scripted.page, "listening")
+    expect(scripted.page.locator("#transcript li.interrupted p")).to_have_text("in the middle")
+    second.final(0, "after")
+    expect(segments(scripted.page)).to_have_count(3)
+    assert texts(scripted.page) == ["before", "in the middle", "after"]
+
+
+def test_sound_that_was_not_acknowledged_goes_first_into_the_next_session(scripted: Scripted) -> None:
+    first = scripted.start()
+    wait_until(scripted.page, lambda: len(first.frames) >= 20)
+    first.say("ack", number=14, heard_ms=700)
+    scripted.server.down = True
+    first.close(1012)
+    wait_until(scripted.page, lambda: scripted.server.refused > 0)
+    scripted.server.down = False
+    second = scripted.session(1)
+    wait_until(scripted.page, lambda: len(second.frames) > len(first.frames))
+    assert [number for number, _ in second.frames[:5]] == [1, 2, 3, 4, 5]
+    assert [sound for _, sound in second.frames[:6]] == [sound for _, sound in first.frames[14:20]]
+    assert any(second.frames[0][1])  # sound, not silence, which is alike everywhere
+    second.final(0, "after", start_ms=59_500)
+    expect(scripted.page.locator("#transcript time")).to_have_text("01:00")  # 14 frames of 50 ms came before
+
+
+def test_a_server_that_shuts_down_well_leaves_nothing_interrupted(scripted: Scripted) -> None:
+    first = scripted.start()
+    wait_until(scripted.page, lambda: sum(any(sound) for _, sound in first.frames) > 5)
+    first.transcript(0, 1, "almost", " done")
+    first.final(0, "almost done")
+    first.done("shutdown", 1001)
+    heard = {sound for _, sound in first.frames if any(sound)}
+    second = scripted.session(1)
+    expect_state(scripted.page, "listening")
+    assert scripted.page.locator(".interrupted").count() == 0
+    assert heard
+    assert heard.isdisjoint(sound for _, sound in second.frames)  # all of it was taken, none is sent again
+
+
+def test_stop_while_reconnecting_keeps_the_text_and_tells_what_is_missing(scripted: Scripted) -> None:
+    session = scripted.start()
+    session.final(0, "kept")
+    scripted.server.down = True
+    session.close(1012)
+    wait_until(scripted.page, lambda: scripted.server.refused > 1)
+    expect_state(scripted.page, "reconnecting")
+    scripted.page.click("#toggle")
+    expect_state(scripted.page, "idle")
+    expect(scripted.page.locator("#notices")).to_contain_text("could not be sent")
+    assert texts(scripted.page) == ["kept"]
+
+
+def test_whoever_does_not_want_to_wait_can_try_at_once(scripted: Scripted) -> None:
+    session = scripted.start()
+    scripted.server.down = True
+    session.close(1012)
+    retry = scripted.page.get_by_role("button", name="Retry now")
+    wait_until(scripted.page, lambda: scripted.server.refused > 2)  # from now on the waits are long
+    scripted.server.down = False
+    retry.click()
+    scripted.session(1)
+    expect_state(scripted.page, "listening")
+    expect(retry).to_be_hidden()
+
+
+def test_waits_double_up_to_eight_seconds_and_differ(visit: Visit) -> None:
+    page = visit.open()
+    waits = page.evaluate(
+        """async () => {
+          const { waitMs } = await import("/web/captioner.js");
+          return [0, 0.5, 1].map((chance) => [0, 1, 2, 3, 4, 9].map((failures) => waitMs(failures, () => chance)));
+        }"""
+    )
+    assert waits[1] == [500, 1000, 2000, 4000, 8000, 8000]
+    assert all(low < middle < high for low, middle, high in zip(*waits, strict=True))
+
+
+def test_clear_takes_everything_away_and_undo_brings_it_back(scripted: Scripted) -> None:
+    session = scripted.start()
+    session.final(0, "one")
+    session.final(1, "two")
+    expect(segments(scripted.page)).to_have_count(2)
+    scripted.page.click("#clear")
+    expect(scripted.page.locator("#transcript li")).to_have_count(0)
+    expect(scripted.page.locator("#copy")).to_be_disabled()
+    scripted.page.get_by_role("button", name="Undo").click()
+    expect(segments(scripted.page)).to_have_count(2)
+    assert texts(scripted.page) == ["one", "two"]
+
+
+def test_a_second_run_goes_on_below_with_later_times(scripted: Scripted) -> None:
+    session = scripted.start()
+    session.final(0, "first run")
+    wait_until(scripted.page, lambda: len(session.frames) > 25)
+    scripted.page.click("#toggle")
+    wait_until(scripted.page, lambda: session.stopped)
+    session.done()
+    expect_state(scripted.page, "idle")
+    scripted.page.click("#toggle")
+    scripted.session(1).final(0, "second run")
+    expect(segments(scripted.page)).to_have_count(2)
+    assert texts(scripted.page) == ["first run", "second run"]
+    expect(scripted.page.locator("#transcript time").last).not_to_have_text("00:00")
+
+
+# The microphone
+
+
+def fake_error(name: str) -> str:
+    return f'navigator.mediaDevices.getUserMedia = async () => {{ throw new DOMException("said so", "{name}"); }};'
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("NotAllowedError", "The microphone is not allowed"),
+        ("NotFoundError", "There is no microphone"),
+        ("NotReadableError", "Another program may be using it"),
+        ("TypeError", "said so"),
+    ],
+)
+def test_a_microphone_that_cannot_be_had_says_why(
+    browser: Browser, server: ServerProcess, name: str, words: str
+) -> None:
+    with Visit(browser, server.url, script=fake_error(name)) as visit:
+        page = visit.open()
+        page.click("#toggle")
+        expect_state(page, "error")
+        expect(page.locator("#notices")).to_contain_text(words)
+        expect(page.locator("#toggle")).to_have_text("Start")
+
+
+def test_a_person_who_denies_the_microphone_is_told_how_to_allow_it(
+    playwright: Playwright, data: Path, server: ServerProcess
+) -> None:
+    with (
+        chromium(playwright, data / "digits-clean.wav", allow_microphone=False) as browser,
+        Visit(browser, server.url) as visit,
+    ):
+        page = visit.open()
+        page.click("#toggle")
+        expect(page.locator("#notices")).to_contain_text("Allow it for this page")
+        expect_state(page, "error")
+
+
+def test_an_address_that_browsers_do_not_trust_names_the_way_out(playwright: Playwright, data: Path) -> None:
+    elsewhere = "--host-resolver-rules=MAP liveasr.test 127.0.0.1"
+    with (
+        ServerProcess("--allow-origin", "http://liveasr.test") as server,
+        chromium(playwright, data / "digits-clean.wav", elsewhere) as browser,
+        Visit(browser, server.url.replace("127.0.0.1", "liveasr.test")) as visit,
+    ):
+        page = visit.open()
+        expect(page.locator("#notices")).to_contain_text(f"http://localhost:{urlsplit(server.url).port}")
+        expect(page.locator("#privacy")).to_contain_text("liveasr.test")
+
+
+def test_a_microphone_that_is_unplugged_ends_the_captions_cleanly(browser: Browser, server: ServerProcess) -> None:
+    keep_tracks = """const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+        navigator.mediaDevices.getUserMedia = async (...wanted) => (window.stream = await ask(...wanted));"""
+    with Visit(browser, server.url, script=keep_tracks) as visit:
+        page = visit.open()
+        page.click("#toggle")
+        expect(segments(page)).to_have_count(1)
+        page.evaluate("window.stream.getAudioTracks()[0].dispatchEvent(new Event('ended'))")
+        expect(page.locator("#notices")).to_contain_text("The microphone is gone")
+        expect_state(page, "error")
+        assert texts(page)[0] == HEARD[0]
+
+
+def test_silence_is_remarked_on(browser: Browser, server: ServerProcess) -> None:
+    silence = """const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+        navigator.mediaDevices.getUserMedia = async (...wanted) => {
+          const stream = await ask(...wanted);
+          stream.getAudioTracks()[0].enabled = false;
+          return stream;
+        };"""
+    with Visit(browser, server.url, script=silence) as visit:
+        page = visit.open()
+        page.click("#toggle")
+        expect(page.locator("#notices")).to_contain_text("Nothing is heard")
+
+
+# The server, before anything is said
+
+
+def test_a_refused_request_asks_for_the_token(visit: Visit) -> None:
+    visit.page.route("**/v1/models", lambda route: route.fulfill(status=401, body="no"))
+    page = visit.open()
+    expect(page.locator("#notices")).to_contain_text("This server wants a token")
+    page.unroute("**/v1/models")
+    page.get_by_label("Token").fill("open-sesame")
+    with page.expect_request(re.compile(r"/\?token=open-sesame$")):
+        page.get_by_role("button", name="Open").click()
+    expect(page.locator("#model")).to_be_enabled()
+
+
+def test_a_server_that_does_not_answer_can_be_asked_again(visit: Visit) -> None:
+    visit.page.route("**/v1/models", lambda route: route.abort())
+    page = visit.open()
+    expect_state(page, "error")
+    expect(page.locator("#notices")).to_contain_text("The server does not answer")
+    page.unroute("**/v1/models")
+    page.get_by_role("button", name="Try again").click()
+    expect_state(page, "idle")
+    expect(page.locator(".notice")).to_have_count(0)
+
+
+# How it looks and how it is used
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_words_can_be_read_in_the_light_and_in_the_dark(
+    browser: Browser, server: ServerProcess, scheme: str
+) -> None:
+    with Visit(browser, server.url, color_scheme=scheme) as visit:
+        scripted = Scripted(visit, visit.page, ScriptedServer(visit.page))
+        page = visit.open()
+        expect(page.locator("#model")).to_be_enabled()
+        for part in ("h1", "#welcome h2", "#privacy", "#demonstration p", "#demonstration summary", "#verb", "#state"):
+            assert page.locator(part).first.evaluate(CONTRAST) >= 4.5, part
+        session = scripted.start()
+        session.transcript(0, 1, "committed", " tentative")
+        session.say("overload", lag_ms=9200)
+        expect(page.locator(".notice")).to_be_visible()
+        for part in (".committed", ".tentative", "time", "#elapsed", "#lag", ".notice p", "#verb", "#copy"):
+            assert page.locator(f"{part} >> visible=true").last.evaluate(CONTRAST) >= 4.5, part
+        session.fail("engine_failed", "out of memory", 4500)
+        expect_state(page, "error")
+        for part in ("#state", ".detail", ".interrupted p"):
+            assert page.locator(part).last.evaluate(CONTRAST) >= 4.5, part
+        ground = page.locator("html").evaluate("(html) => getComputedStyle(html).backgroundColor")
+        assert (int(re.findall(r"\d+", ground)[0]) > 128) == (scheme == "light")
+
+
+def test_a_phone_never_scrolls_sideways_and_its_buttons_fit_a_thumb(browser: Browser, server: ServerProcess) -> None:
+    with Visit(browser, server.url, **PHONE) as visit:
+        scripted = Scripted(visit, visit.page, ScriptedServer(visit.page))
+        page = visit.open()
+        expect(page.locator("#model")).to_be_enabled()
+        page.get_by_text("Get a full model").click()
+
+        def check() -> None:
+            assert page.evaluate("document.documentElement.scrollWidth") == 360
+            assert page.evaluate(TOO_SMALL) == []
+
+        check()
+        session = scripted.start()
+        session.final(0, "Donaudampfschifffahrtsgesellschaftskapitänsmützenabzeichenverordnung" * 2, language="de")
+        session.final(1, CHINESE, language="zh")
+        session.say("lag", lag_ms=123_456)
+        expect(segments(page)).to_have_count(2)
+        check()
+        session.fail("internal", "x" * 200, 1011)
+        expect(page.locator(".notice")).to_be_visible()
+        check()
+        box = page.locator("#controls").bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= 740  # in sight, wherever the text is
+
+
+def test_everything_can_be_done_from_the_keyboard(scripted: Scripted) -> None:
+    page = scripted.page
+
+    def tab_to(id_: str) -> None:
+        for _ in range(20):
+            if page.evaluate("document.activeElement.id") == id_:
+                break
+            page.keyboard.press("Tab")
+        expect(page.locator(f"#{id_}")).to_be_focused()
+        assert page.locator(f"#{id_}").evaluate("(element) => getComputedStyle(element).outlineStyle") == "solid"
+
+    tab_to("language")
+    tab_to("toggle")
+    page.keyboard.press("Space")
+    session = scripted.session(0)
+    session.final(0, "by hand")
+    expect_state(page, "listening")
+    page.keyboard.press("Enter")
+    wait_until(page, lambda: session.stopped)
+    session.done()
+    expect_state(page, "idle")
+    expect(page.locator("#toggle")).to_be_focused()
+    tab_to("save-txt")
+    with page.expect_download() as download:
+        page.keyboard.press("Enter")
+    assert Path(download.value.path()).read_text(encoding="utf-8") == "by hand\n"
+
+
+def test_the_newest_words_stay_in_sight_until_someone_scrolls_up(scripted: Scripted) -> None:
+    page = scripted.page
+    session = scripted.start()
+    for index in range(60):
+        session.final(index, f"segment number {index}", start_ms=index * 1000)
+    expect(page.locator("#transcript").get_by_text("segment number 59")).to_be_in_viewport()
+    expect(page.locator("#newest")).to_be_hidden()
+    page.mouse.move(300, 300)
+    page.mouse.wheel(0, -1200)
+    expect(page.locator("#newest")).to_be_visible()
+    where = page.evaluate("scrollY")
+    session.final(60, "segment number 60", start_ms=60_000)
+    expect(segments(page)).to_have_count(61)
+    assert page.evaluate("scrollY") == where
+    page.click("#newest")
+    expect(page.locator("#transcript").get_by_text("segment number 60")).to_be_in_viewport()
+    expect(page.locator("#newest")).to_be_hidden()
+
+
+def test_nothing_moves_for_those_who_asked_for_that(browser: Browser, server: ServerProcess) -> None:
+    with Visit(browser, server.url, reduced_motion="reduce") as visit:
+        scripted = Scripted(visit, visit.page, ScriptedServer(visit.page))
+        visit.open()
+        scripted.start()
+        expect_state(visit.page, "listening")
+        assert visit.page.evaluate("document.getAnimations().length") == 0
+
+
+# Subtitles are those of `liveasr transcribe`
+
+
+def timed(text: str, tokens: list[str], gaps_ms: tuple[int, ...]) -> Transcript:
+    words = []
+    at_ms = 500
+    for index, token in enumerate(tokens):
+        words.append(Word(token, at_ms, at_ms + 60 + 10 * len(token)))
+        at_ms = words[-1].end_ms + gaps_ms[index % len(gaps_ms)]
+    return Transcript(0, text, tuple(words), 500, at_ms if words else 12_000)
+
+
+def test_subtitles_are_cut_as_those_of_recordings(visit: Visit) -> None:
+    characters = re.findall(r"[《（]?[\u4e00-\u9fff][，。？》）]*|[A-Za-z]+|\d+", CHINESE)  # noqa: RUF001
+    spelt = [
+        (ENGLISH, ENGLISH.split()),
+        (CHINESE, characters),
+        (KOREAN, [letter for letter in KOREAN if letter != " "]),
+        ("x" * 100 + " yes", ["x" * 100, "yes"]),
+        ("hm", ["hm"]),
+        ("", []),
+    ]
+    transcripts = [
+        timed(text, tokens, gaps_ms)
+        for text, known in spelt
+        for tokens in (known, [])
+        for gaps_ms in ((0,), (20, 700, 60), (90, 250, 10, 400, 130))
+    ]
+    plain: list[dict[str, Any]] = [
+        {
+            "text": each.text,
+            "startMs": each.start_ms,
+            "endMs": each.end_ms,
+            "words": [{"text": word.text, "startMs": word.start_ms, "endMs": word.end_ms} for word in each.words],
+        }
+        for each in transcripts
+    ]
+    found = visit.open().evaluate('async (all) => all.map((await import("/web/cues.js")).cues)', plain)
+    expected = [
+        [{"startMs": cue.start_ms, "endMs": cue.end_ms, "lines": list(cue.lines)} for cue in cues(each)]
+        for each in transcripts
+    ]
+    assert json.dumps(found, sort_keys=True) == json.dumps(expected, sort_keys=True)
+
+
+# The client of docs/
+
+
+def test_the_client_of_forty_lines_captions_as_the_page_does(browser: Browser) -> None:
+    documents = Path(__file__).resolve().parents[2] / "docs"
+    assert len((documents / "browser-client.html").read_text(encoding="utf-8").splitlines()) <= 40
+    with folder_served(documents) as origin, ServerProcess("--allow-origin", origin) as server:
+        url = f"{origin}/browser-client.html?server={server.ws_url}"
+        with Visit(browser, url, permissions=["microphone"]) as visit:
+            page = visit.open()
+            page.click("#start")
+            expect(page.locator("main p")).to_have_text(["three one four", "one five nine two", "six five"])
+            page.click("#stop")
+            expect(page.get_by_role("status")).to_have_text("done")
+            expect(page.locator("#start")).to_be_enabled()
+            assert visit.hosts == {urlsplit(origin).netloc, urlsplit(server.url).netloc}
+            assert visit.complaints == []
+
+
+@contextmanager
+def folder_served(folder: Path) -> Iterator[str]:
+    """The origin of a plain web server."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
