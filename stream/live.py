@@ -92,10 +92,10 @@ class LiveStream:
     async def flush(self) -> None:
         """End the open segment here; `Flushed` follows the finals of all segments so far."""
         async with self._turn:
-            if self._over:
-                return
             if len(self._flushes) >= _MAX_FLUSHES:
                 await self._idle.wait()  # then all of them are answered
+            if self._over:
+                return
             await self._take(self._session.flush())
             self._flushes.append(self._segments_ended)
             self._tell_flushed()

@@ -83,6 +83,7 @@ NO_TEXT = frame(1, b"\xff\xfe")
         (frame(2, b"", 0) + frame(0, b"", 0) * 5_000, 1009),
         (frame(2, b"\1\0\0\0", 0) + frame(0, b"a", 0) * 5_000 + frame(0, b"b"), 1009),
     ],
+    ids=lambda value: str(value) if isinstance(value, int) else f"{len(value)} bytes",
 )
 def test_frames_that_are_none_are_refused_with_the_code_of_the_standard(
     server: ServerProcess, data: bytes, code: int
