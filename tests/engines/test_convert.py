@@ -166,9 +166,18 @@ def test_vad_is_written_in_the_published_layout_and_never_shrinks(
         assert_holds_checkpoint(file, folder, "f32")
 
 
-@pytest.mark.parametrize(("name", "folder"), [("digits", "digits/sensevoice"), ("fsmn-vad", "fsmn-vad")])
-def test_built_in_model_is_what_its_checkpoint_becomes(shared: Path, output: Path, name: str, folder: str) -> None:
-    convert(shared / "models" / folder, output, "f32")
+@pytest.mark.parametrize(
+    ("name", "folder", "weight_type"),
+    [
+        ("digits", "digits/sensevoice", "f32"),
+        ("digits-paraformer", "digits/paraformer", "f16"),
+        ("fsmn-vad", "fsmn-vad", "f32"),
+    ],
+)
+def test_built_in_model_is_what_its_checkpoint_becomes(
+    shared: Path, output: Path, name: str, folder: str, weight_type: WeightType
+) -> None:
+    convert(shared / "models" / folder, output, weight_type)
     assert output.read_bytes() == store.built_in(name).read_bytes()
 
 
