@@ -28,6 +28,18 @@ WeightType: TypeAlias = Literal["f32", "f16", "q8_0"]
 _Q8_0_BLOCK = 32  # values
 _MATRIX_DIMS = 2
 _PARAFORMER_PARTS = {"encoder": "SANMEncoder", "decoder": "ParaformerSANMDecoder", "predictor": "CifPredictorV2"}
+# What a GGUF file cannot tell, so that the engine takes it for granted.
+_PARAFORMER_SETTINGS = {
+    ("encoder_conf", "sanm_shfit"): 0,
+    ("decoder_conf", "sanm_shfit"): 0,
+    ("predictor_conf", "l_order"): 1,
+    ("predictor_conf", "r_order"): 1,
+    ("predictor_conf", "smooth_factor"): 1,
+    ("predictor_conf", "noise_threshold"): 0,
+    ("model_conf", "blank_id"): 0,
+    ("model_conf", "sos"): 1,
+    ("model_conf", "eos"): 2,
+}
 _MAX_UINT32 = 2**32 - 1
 _Config: TypeAlias = dict[str, Any]
 
@@ -195,13 +207,14 @@ def _pieces(folder: Path) -> list[str]:
 
 def _add_paraformer(writer: gguf.GGUFWriter, folder: Path, config: _Config) -> None:
     """pf.*: sizes of encoder and decoder, the vocabulary in the order of its ids, thresholds of the predictor."""
-    for key, kind in (
-        ("encoder", "SANMEncoder"),
-        ("decoder", "ParaformerSANMDecoder"),
-        ("predictor", "CifPredictorV2"),
-    ):
+    for key, kind in _PARAFORMER_PARTS.items():
         if config.get(key) != kind:
             raise ModelFileError(folder / "config.yaml", f"has the {key} {config.get(key)}; only {kind} is known")
+    for (section, key), usual in _PARAFORMER_SETTINGS.items():
+        table = config.get(section)
+        value = table.get(key, usual) if isinstance(table, dict) else usual
+        if value != usual:
+            raise ModelFileError(folder / "config.yaml", f"has {section}.{key} {value}; only {usual} is known")
     for key in ("output_size", "attention_heads", "num_blocks", "kernel_size"):
         writer.add_uint32(f"pf.enc.{key}", _setting(folder, config, "encoder_conf", key))
     for key in ("num_blocks", "att_layer_num", "attention_heads", "kernel_size"):
