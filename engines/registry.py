@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from liveasr.engines import cmvn, sensevoice
+from liveasr.engines import cmvn, paraformer, sensevoice
 from liveasr.engines.base import Engine
 from liveasr.errors import ModelFileError
 from liveasr.gguf_file import GgufFile
@@ -51,5 +51,15 @@ def _open_sensevoice(file: GgufFile, threads: int, cmvn_path: Path | None) -> En
     return sensevoice.SenseVoice(sensevoice.load(file, normalisation), threads, owns_model=True)
 
 
-_OPENERS: dict[str, Callable[[GgufFile, int, Path | None], Engine]] = {sensevoice.ARCHITECTURE: _open_sensevoice}
+def _open_paraformer(file: GgufFile, threads: int, cmvn_path: Path | None) -> Engine:
+    dims = paraformer.INPUT_SIZE
+    normalisation = cmvn.from_kaldi(cmvn_path, dims) if cmvn_path else cmvn.from_gguf(file, dims)
+    return paraformer.Paraformer(paraformer.load(file, normalisation), threads, owns_model=True)
+
+
+_OPENERS: dict[str, Callable[[GgufFile, int, Path | None], Engine]] = {
+    sensevoice.ARCHITECTURE: _open_sensevoice,
+    paraformer.ARCHITECTURE: _open_paraformer,
+}
 ARCHITECTURES = tuple(_OPENERS)
+"""The first is the best where several are installed: SenseVoice knows more languages, and punctuation."""

@@ -74,7 +74,7 @@ def linear(weights: Weights) -> Callable[[Graph], Mapping[str, Tensor]]:
 # What the operations compute.
 
 
-@pytest.mark.parametrize("rows", [2, 7, 33])
+@pytest.mark.parametrize("rows", [1, 2, 7, 33])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_linear_is_a_matrix_product_and_a_bias(
     weights: Weights, tolerances: dict[str, Any], rows: int, threads: int
@@ -457,8 +457,9 @@ def test_closing_an_engine_frees_its_file(tiny: Converted) -> None:
         engine.decode(FEATURES, DecodeOptions())
 
 
-def test_opening_and_closing_again_and_again_costs_nothing(tolerances: dict[str, Any]) -> None:
-    path = store.built_in("digits")
+@pytest.mark.parametrize("model", store.DEMONSTRATION_MODELS)
+def test_opening_and_closing_again_and_again_costs_nothing(tolerances: dict[str, Any], model: str) -> None:
+    path = store.built_in(model)
 
     def cycle() -> None:
         engine = open_engine(path, threads=1)
