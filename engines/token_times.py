@@ -1,9 +1,9 @@
-"""When the tokens of a Paraformer were spoken, from the curve of its CIF predictor.
+"""When the tokens of a Paraformer were spoken, from the weights of its CIF predictor.
 
-The weights are trained to sum up to the number of tokens, not to mark their ends; the reference therefore scales the
-curve to one token more and integrates it again: each token lasts from one fire to the next. Source:
-`funasr/utils/timestamp_tools.py`, `ts_prediction_lfr6_standard`, as `funasr/models/paraformer/model.py` calls it:
-with curve and weights in each other's place, so that what is integrated is the curve and not the weights.
+The weights are trained to sum up to the number of tokens, not to mark their ends; the reference therefore scales them
+to one token more and integrates them again: each token lasts from one fire to the next. Source:
+`funasr/utils/timestamp_tools.py`, `ts_prediction_lfr6_standard`. `funasr/models/paraformer/model.py` calls it with the
+curve and the weights in each other's place, so that it integrates the curve; given the curve, this gives the same.
 """
 
 import numpy as np
@@ -16,19 +16,19 @@ _MAX_TOKEN_STEPS = 12
 _MAX_TAIL_STEPS = 5  # a longer stretch behind the last fire is half silence
 
 
-def token_spans(peaks: Float32Array, count: int) -> Float64Array:
+def token_spans(weights: Float32Array, count: int) -> Float64Array:
     """(count, 2) start and end of each token, in steps of the encoder from the start of the segment.
 
     The first may start before 0, the last ends with the tail frame at most.
 
     Args:
-        peaks: (T + 1,) curve of the predictor, tail frame included.
+        weights: (T + 1,) of the predictor, tail frame included.
         count: of the tokens, without those that the text leaves out.
     """
     if count == 0:
         return np.zeros((0, 2))
-    steps = len(peaks)
-    fires = _fires(peaks / (peaks.sum() / np.float32(count + 1)))[: count + 1]
+    steps = len(weights)
+    fires = _fires(weights / (weights.sum() / np.float32(count + 1)))[: count + 1]
     bounds = np.array([fire + _SHIFT_STEPS for fire in fires] or [0.0])
     # A step fires once, so that tokens are left over in a segment of a few steps, where the reference gives no times.
     left_over = np.linspace(bounds[-1], steps, count + 2 - len(bounds))[1:]

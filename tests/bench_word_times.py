@@ -4,9 +4,8 @@
 
 FSDD is a folder of recorded digits (Free Spoken Digit Dataset). They are joined to the strings of test_end_to_end.py,
 so where each begins and ends is known. Printed is, for every built-in model, how far the starts and ends of words are
-off, in ms, over the strings that are heard right. For Paraformer there are two lines: the reference integrates the
-predictor's curve, because it passes curve and weights in each other's place; "weights" is what that function would
-have given otherwise.
+off, in ms, over the strings that are heard right. For Paraformer there are two lines: "as the reference" integrates the
+predictor's curve, because the reference passes curve and weights in each other's place.
 """
 
 import argparse
@@ -41,8 +40,8 @@ def _heard(engine: Engine, strings: Iterable[tuple[list[str], Float32Array, _Spa
         yield "", _off([(word.start_ms, word.end_ms) for word in heard.words], laid)
         if isinstance(engine, Paraformer):
             fired = engine.fire(engine.encode(features, DecodeOptions()))
-            spans_ms = token_spans(fired.alphas, len(truth)) * _STEP_MS
-            yield ", weights", _off([(start, end) for start, end in spans_ms.tolist()], laid)
+            spans_ms = token_spans(fired.peaks, len(truth)) * _STEP_MS
+            yield ", as the reference", _off([(start, end) for start, end in spans_ms.tolist()], laid)
 
 
 def _off(found: Iterable[tuple[float, float]], laid: _Spans) -> _Spans:
