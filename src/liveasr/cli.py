@@ -32,6 +32,13 @@ _token_option = click.option(
     "--token", metavar="SECRET", help="What the server wants to see.  [default: LIVEASR_TOKEN]"
 )
 
+_reconnect_option = click.option(
+    "--reconnect-s",
+    metavar="SECONDS",
+    type=click.FloatRange(0),
+    help="Try for so long to get a lost connection back.  [default: 60]",
+)
+
 
 def main() -> None:
     """Run the command line; errors are one line on stderr and a non-zero exit code, never a traceback."""
@@ -173,6 +180,7 @@ def vad(**settings: Any) -> int:
 @click.option("--realtime", is_flag=True, help="Play --file at the speed of speech.")
 @click.option("--server", metavar="URL", help="Let a server find the words; --model is then a name on it.")
 @_token_option
+@_reconnect_option
 @click.option("--threads", type=click.IntRange(1, 64), help="For the model; by default one a core, at most four.")
 @click.option("--cmvn", metavar="FILE", type=_FILE, help="am.mvn to use instead of the model's.")
 @click.option("--vad", type=click.Choice(["fsmn", "webrtc"]), help="Voice activity detector.  [default: fsmn]")
@@ -196,6 +204,7 @@ def live(**settings: Any) -> int:
 @click.option("--language", type=click.Choice(_LANGUAGES), default="auto", show_default=True, help="Spoken language.")
 @click.option("--itn", is_flag=True, help="Write numbers as digits, with punctuation, where the model can.")
 @_token_option
+@_reconnect_option
 @_save_option
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @_vad_options
