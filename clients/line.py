@@ -6,10 +6,9 @@ handed on, whatever it came over; `Began` stands where a new session begins.
 """
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import msgspec
 
@@ -17,7 +16,7 @@ from liveasr.clients.backoff import Backoff
 from liveasr.clients.dial import Address, dial
 from liveasr.clients.link import Link, is_passing
 from liveasr.errors import LinkError, LiveasrError, WireError
-from liveasr.stream.messages import Ack, Done, Flushed, Ready, Resumed, ServerMessage, Start, Transcript
+from liveasr.stream.messages import Ack, Done, Error, Flushed, Ready, Resumed, ServerMessage, Start, Transcript
 from liveasr.stream.protocol import ClientProtocol
 from liveasr.stream.unsettled import Unsettled
 from liveasr.types import SAMPLES_PER_MS
@@ -28,6 +27,7 @@ SILENCE_S = 15.0
 """So long without any message, though it is pinged, and a connection is taken for dead. A busy server is not silent: it
 answers pings, and once it is so far behind that it reads no more, it says every second how far that is."""
 PING_S = 5.0
+_STOPPED = "the server was stopped; what it had heard is complete"
 _FRAME_MS = 100
 _NUMBER_BYTES = 4  # in front of the samples of a frame
 MAX_FRUITLESS = 5
@@ -54,7 +54,6 @@ class Began:
 
 
 Heard: TypeAlias = ServerMessage | Lost | Back | Began
-_Answer = TypeVar("_Answer", Ready, Resumed)
 
 
 class Line:
@@ -93,6 +92,8 @@ class Line:
         self._more = asyncio.Event()  # to say
         self._link: Link | None = None
         self._fruitless = 0  # sessions begun since anything was settled
+        self._stopping = False  # the server is
+        self._held: list[ServerMessage] = []  # of what it said since
 
     async def open(self) -> None:
         """Begin the first session. That is tried once.
@@ -118,7 +119,11 @@ class Line:
                 return await self._talk(self._link)
             except LiveasrError as error:
                 await self._link.drop()
-                self._link = await self._again(error)
+                try:
+                    self._link = await self._again(error)
+                except LiveasrError:
+                    self._release()
+                    raise
 
     async def close(self) -> None:
         """Take leave; `run` must not be running. Closing twice is fine."""
@@ -135,14 +140,14 @@ class Line:
         try:
             while True:
                 message = await link.receive(SILENCE_S, "nothing is heard of it; is the network up?")
-                if message is not None:
-                    with _naming(link):
-                        self._settle(message)
-                    self._hear(message)
                 if isinstance(message, Done):
-                    if self.unsettled.is_complete(message.number):
-                        return message
-                    raise WireError("shutdown", f"{link.name}: the server was stopped; what it had heard is complete")
+                    if not self.unsettled.is_complete(message.number, sum(isinstance(m, Flushed) for m in self._held)):
+                        raise WireError("shutdown", f"{link.name}: {_STOPPED}")
+                    self._release()
+                    return message
+                if message is not None:
+                    with link.blamed():
+                        self._take(message)
         finally:
             for helper in helpers:
                 helper.cancel()
@@ -167,6 +172,27 @@ class Line:
             await asyncio.sleep(min(PING_S, max(0.1, self.ready.limits.idle_s / 3)))
             if link.protocol.state != "closed":
                 await link.send(link.protocol.ping, number := number + 1)
+
+    def _take(self, message: ServerMessage) -> None:
+        """Settle what can be, and hand the message on, unless the server is stopping.
+
+        It ends the open segment then, perhaps within a word. What it says of that is held back: another server hears
+        the segment as a whole. Only if there is none it is better than nothing.
+        """
+        if isinstance(message, Error) and message.code == "shutdown":
+            self._stopping = True
+        elif self._stopping:
+            self._held.append(message)
+        else:
+            self._settle(message)
+            self._hear(message)
+
+    def _release(self) -> None:
+        """Hand on what was held back."""
+        self._stopping = False
+        for message in self._held:
+            self._take(message)
+        self._held.clear()
 
     def _settle(self, message: ServerMessage) -> None:
         before_ms = self.unsettled.settled_ms
@@ -209,8 +235,8 @@ class Line:
         link = await self._dial(protocol)
         try:
             await link.send(protocol.resume)
-            resumed = await _answer(link, Resumed)
-            with _naming(link):
+            resumed = await link.answer(Resumed, CONNECT_S)
+            with link.blamed():
                 self.unsettled.resumed(resumed.number, resumed.flushes, stopping=resumed.stopping)
         except WireError as error:
             await link.drop()
@@ -230,6 +256,8 @@ class Line:
             raise _too_small(link, ready)
         self.ready = ready
         self._fruitless += 1
+        self._stopping = False
+        self._held.clear()
         self._hear(Began(self.unsettled.restart()))
         return link
 
@@ -237,7 +265,7 @@ class Line:
         link = await self._dial(ClientProtocol())
         try:
             await link.send(link.protocol.start, self._start)
-            return link, await _answer(link, Ready)
+            return link, await link.answer(Ready, CONNECT_S)
         except BaseException:
             await link.drop()
             raise
@@ -246,30 +274,10 @@ class Line:
         return Link(await dial(self._address, self._token, CONNECT_S), self._address.name, protocol)
 
 
-async def _answer(link: Link, kind: type[_Answer]) -> _Answer:
-    """What the server says to a first message."""
-    loop = asyncio.get_running_loop()
-    deadline_s = loop.time() + CONNECT_S
-    while True:
-        within_s = deadline_s - loop.time()
-        message = await link.receive(within_s, "it does not begin a session; is it a liveasr server?")
-        if isinstance(message, kind):
-            return message
-
-
 def _frame_bytes(ready: Ready, start: Start) -> int:
     """Of the samples in a frame of 100 ms, or of fewer where a server takes no messages of that length."""
     width = start.audio.frame_bytes
     return width * min(_FRAME_MS * SAMPLES_PER_MS, (ready.limits.message_bytes - _NUMBER_BYTES) // width)
-
-
-@contextlib.contextmanager
-def _naming(link: Link) -> Iterator[None]:
-    """Whose fault an error is."""
-    try:
-        yield
-    except WireError as error:
-        raise WireError(error.code, f"{link.name}: does not speak liveasr's protocol: {error}") from error
 
 
 def _too_small(link: Link, ready: Ready) -> WireError:

@@ -2,16 +2,17 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from liveasr.errors import LinkError, LiveasrError, WireError
-from liveasr.stream.messages import CLOSE_CODES, Error, ServerMessage
+from liveasr.stream.messages import CLOSE_CODES, Error, Ready, Resumed, ServerMessage
 from liveasr.stream.protocol import ClientProtocol
 
+_Answer = TypeVar("_Answer", Ready, Resumed)
 _CLOSE_S = 2.0
 _PASSING_ERRORS = frozenset(
     ("gone", "idle", "internal", "overloaded", "session_limit", "shutdown", "slow_reader", "too_many_sessions")
@@ -58,17 +59,40 @@ class Link:
         """
         try:
             async with asyncio.timeout(within_s):
-                message = self.protocol.receive(await self._connection.recv())
+                frame = await self._connection.recv()
         except TimeoutError as error:
             raise LinkError(f"{self.name}: {silence}") from error
         except ConnectionClosed as error:
             kind = LinkError if _is_passing(error) else LiveasrError
             raise kind(f"{self.name}: {_lost(error)}") from error
-        except WireError as error:
-            raise WireError(error.code, f"{self.name}: does not speak liveasr's protocol: {error}") from error
+        with self.blamed():
+            message = self.protocol.receive(frame)
         if isinstance(message, Error) and message.fatal:
             raise WireError(message.code, f"{self.name}: {message.message}")
         return message
+
+    async def answer(self, kind: type[_Answer], within_s: float) -> _Answer:
+        """What the server says to a first message.
+
+        Raises:
+            LiveasrError: as `receive`.
+        """
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + within_s
+        while True:
+            message = await self.receive(
+                deadline_s - loop.time(), "it does not begin a session; is it a liveasr server?"
+            )
+            if isinstance(message, kind):
+                return message
+
+    @contextlib.contextmanager
+    def blamed(self) -> Iterator[None]:
+        """Tell whose fault an error of the protocol is."""
+        try:
+            yield
+        except WireError as error:
+            raise WireError(error.code, f"{self.name}: does not speak liveasr's protocol: {error}") from error
 
     async def drop(self) -> None:
         """Cut the connection; whoever waits for it goes on. Also when it is cut already."""

@@ -134,6 +134,11 @@ class Unsettled:
         self._stop_sent = False
         return self._begin_ms
 
-    def is_complete(self, number: int) -> bool:
-        """Whether the end of a session that took that much audio is the end of the stream."""
-        return self._stopping and number == self._last and not self._flushes
+    def is_complete(self, number: int, flushes: int = 0) -> bool:
+        """Whether the end of a session is the end of the stream.
+
+        Args:
+            number: of the last audio that the session took.
+            flushes: that it answered, and `flushed` has not told yet.
+        """
+        return self._stopping and number == self._last and flushes == len(self._flushes)

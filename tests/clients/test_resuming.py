@@ -262,46 +262,29 @@ async def speak_to_mortal(
     await stream.finish()
 
 
+KILLS = [(0, 8600), (100, 2300), (400, 2800), (900, 4200), (1500, 5500), (3300, 6400), (7200, 8000), (3800, 3800)]
+STOPS = [(0, 2300), (900, 4200), (1500, 6400), (7200, 8600)]
+
+
 @pytest.mark.parametrize(
-    "ends_ms",
-    [(0, 8600), (100, 2300), (400, 2800), (900, 4200), (1500, 5500), (3300, 6400), (7200, 8000), (3800, 3800)],
+    ("number", "ends_ms"),
+    [*((signal.SIGKILL, ends_ms) for ends_ms in KILLS), *((signal.SIGTERM, ends_ms) for ends_ms in STOPS)],
 )
-def test_a_server_that_is_killed_and_started_anew_hears_every_word_once(
-    ends_ms: Sequence[int], clean: Float32Array, undisturbed: list[Transcript]
+def test_a_server_that_ends_and_is_started_anew_hears_every_word_once(
+    number: signal.Signals, ends_ms: Sequence[int], clean: Float32Array, undisturbed: list[Transcript]
 ) -> None:
+    """In silence, within words, between them, in the pause that ends a segment, and twice in a row."""
+
     async def work() -> None:
         with Mortal() as server:
             async with connect(server.url, EXACT) as stream:
-                speaking = asyncio.create_task(speak_to_mortal(stream, server, clean, ends_ms, signal.SIGKILL))
+                speaking = asyncio.create_task(speak_to_mortal(stream, server, clean, ends_ms, number))
                 outputs = await heard(stream)
                 await speaking
         assert_told_as_one_stream(outputs)
         assert_same(finals(outputs), undisturbed, 20)
         assert stream.summary is not None
         assert (stream.summary.number, stream.summary.heard_ms, stream.summary.segments) == (87, 8628, 3)
-
-    run(work)
-
-
-@pytest.mark.parametrize("ends_ms", [(0, 2300), (100, 5500), (2600, 8000)])
-def test_a_server_that_is_stopped_and_started_anew_hears_every_word_once(
-    ends_ms: Sequence[int], clean: Float32Array, undisturbed: list[Transcript]
-) -> None:
-    """It finishes the open segment where it is stopped, here always in a pause."""
-    words = [word for final in undisturbed for word in final.words]
-
-    async def work() -> None:
-        with Mortal() as server:
-            async with connect(server.url, EXACT) as stream:
-                speaking = asyncio.create_task(speak_to_mortal(stream, server, clean, ends_ms, signal.SIGTERM))
-                outputs = await heard(stream)
-                await speaking
-        assert_told_as_one_stream(outputs)
-        found = [word for final in finals(outputs) for word in final.words]
-        assert [word.text for word in found] == [word.text for word in words]
-        for word, true in zip(found, words, strict=True):
-            assert abs(word.start_ms - true.start_ms) <= 20
-            assert abs(word.end_ms - true.end_ms) <= 20
 
     run(work)
 
@@ -342,6 +325,23 @@ def test_a_server_that_is_gone_for_good_is_an_error_after_a_while(clean: Float32
                 await stream.feed(clean)  # taken no more, and no error either
                 await stream.finish()
                 assert stream.summary is None
+
+    run(work)
+
+
+def test_a_server_that_is_stopped_for_good_has_said_what_it_heard(clean: Float32Array) -> None:
+    async def work() -> None:
+        with Mortal() as server:
+            async with connect(server.url, reconnect_s=0.5) as stream:
+                for block in pieces(clean[: 2 * 16_000], 320):
+                    await stream.feed(block)
+                    await asyncio.sleep(0.005)
+                await asyncio.sleep(0.5)
+                await server.die(signal.SIGTERM)
+                outputs: list[Output] = []
+                with pytest.raises(LinkError, match="nobody listens there"):
+                    await heard(stream, outputs)
+                assert [final.text for final in finals(outputs)] == SPOKEN[:1]
 
     run(work)
 

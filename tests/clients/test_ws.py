@@ -746,6 +746,27 @@ def test_a_server_that_is_stopped_after_it_heard_all_is_no_fault() -> None:
     run(work)
 
 
+def test_what_a_stopping_server_says_is_told_once_it_has_heard_all() -> None:
+    async def script(client: Client) -> None:
+        await client.welcome()
+        await client.tell(Error(code="shutdown", message="the server is stopping", fatal=False))
+        await client.until(Flush)
+        await client.until(Stop)
+        ended = Done(reason="shutdown", number=1, heard_ms=100, speech_ms=650, segments=1)
+        await client.tell(*TOLD, messages.Flushed(), ended)
+        await client.connection.close(1001)
+
+    async def work() -> None:
+        async with scripted(script) as url, connect(url) as stream:
+            await stream.feed(silence(0.1))
+            await stream.flush()
+            await stream.finish()
+            assert len(await heard(stream)) == len(TOLD) + 1
+            assert stream.summary == Done(reason="shutdown", number=1, heard_ms=100, speech_ms=650, segments=1)
+
+    run(work)
+
+
 def test_a_server_that_stops_while_a_feed_waits_for_it_ends_the_feed() -> None:
     async def script(client: Client) -> None:
         await client.welcome()
