@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from liveasr.clients.live import Stream
 from liveasr.clients.stability import common_prefix, edit_overhead, percentile, unstable_words
-from liveasr.stream.live import LiveStream
-from liveasr.types import Float32Array, LiveTranscript, SpeechEnd, Word
+from liveasr.types import Float32Array, LiveTranscript, SpeechEnd, Transcript, Word
 
 _LOOP_TICK_S = 0.005
 MEASURES = ("first_partial", "commit", "final_after_speech", "final_after_segment", "loop_lag")
@@ -45,11 +45,12 @@ class LiveFigures:
     """Segments whose committed text is not the text of their final."""
 
     def summary(self) -> dict[str, Any]:
-        """p50 and p95 of every delay, and the stability of the text."""
+        """p50, p95 and maximum of every delay, and the stability of the text."""
         delays = {
             name: {
                 "p50": round(percentile(values, 0.5), 1),
                 "p95": round(percentile(values, 0.95), 1),
+                "max": round(max(values), 1),
                 "n": len(values),
             }
             for name, values in self.delays.items()
@@ -67,10 +68,26 @@ class LiveFigures:
         }
 
 
-async def measure(stream: LiveStream, source: AsyncIterator[Float32Array], figures: LiveFigures) -> None:
-    """Play one recording through a stream and add what was seen to the figures."""
+async def measure(
+    stream: Stream, source: AsyncIterator[Float32Array], figures: LiveFigures, *, loop_lag: bool = True
+) -> list[Transcript]:
+    """Play one recording through a stream and add what was seen to the figures.
+
+    Args:
+        stream: a fresh one.
+        source: gives the recording at the speed of speech.
+        figures: to add to.
+        loop_lag: whether the event loop is watched too.
+
+    Returns:
+        The finals.
+
+    Raises:
+        LiveasrError: the stream failed.
+    """
     begun = time.monotonic()
     seen: dict[int, _Seen] = {}
+    finals: list[Transcript] = []
 
     def now_ms() -> float:
         return (time.monotonic() - begun) * 1000
@@ -80,17 +97,24 @@ async def measure(stream: LiveStream, source: AsyncIterator[Float32Array], figur
         async for output in stream.outputs():
             if isinstance(output, LiveTranscript):
                 _look(seen.setdefault(output.segment_id, _Seen()), output, now_ms(), figures)
+                finals.extend([output.final] if output.final else [])
             elif isinstance(output, SpeechEnd):
                 seen.setdefault(open_segment, _Seen()).ended_ms = now_ms()
                 open_segment += 1
 
-    watching = asyncio.create_task(watch())
-    ticking = asyncio.create_task(_tick(figures.delays["loop_lag"]))
-    async for block in source:
-        await stream.feed(block)
-    await stream.finish()
-    await watching
-    ticking.cancel()
+    try:
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(watch())
+            ticking = group.create_task(watch_loop(figures.delays["loop_lag"])) if loop_lag else None
+            async for block in source:
+                await stream.feed(block)
+            await stream.finish()
+            await watching
+            if ticking is not None:
+                ticking.cancel()
+    except ExceptionGroup as several:
+        raise several.exceptions[0] from None
+    return finals
 
 
 def _look(seen: _Seen, transcript: LiveTranscript, now_ms: float, figures: LiveFigures) -> None:
@@ -127,8 +151,8 @@ def _commit_delays(committed: list[str], at_ms: list[float], words: tuple[Word, 
     return [at - word.end_ms for at, word in zip(at_ms[:same], words[:same], strict=True)]
 
 
-async def _tick(lags: list[float]) -> None:
-    """How late the event loop wakes, again and again."""
+async def watch_loop(lags: list[float]) -> None:
+    """Note how late the event loop wakes, in ms, again and again."""
     while True:
         before = time.monotonic()
         await asyncio.sleep(_LOOP_TICK_S)
@@ -137,9 +161,9 @@ async def _tick(lags: list[float]) -> None:
 
 def table(summary: dict[str, Any]) -> list[str]:
     """Lines of a table."""
-    lines = [f"{'delay, ms':<22} {'p50':>9} {'p95':>9} {'n':>7}"]
+    lines = [f"{'delay, ms':<22} {'p50':>9} {'p95':>9} {'max':>9} {'n':>7}"]
     for name, row in summary["delays_ms"].items():
         tail = f"   p99 {row['p99']}" if "p99" in row else ""
-        lines.append(f"{name:<22} {row['p50']:>9.0f} {row['p95']:>9.0f} {row['n']:>7}{tail}")
+        lines.append(f"{name:<22} {row['p50']:>9.0f} {row['p95']:>9.0f} {row['max']:>9.0f} {row['n']:>7}{tail}")
     lines += [f"{key}: {value}" for key, value in summary.items() if key != "delays_ms"]
     return lines

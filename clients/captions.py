@@ -3,6 +3,7 @@
 The state and its picture are pure; `CaptionScreen` puts them on a terminal, `CaptionLines` into a pipe.
 """
 
+import logging
 import math
 import sys
 from typing import Protocol
@@ -15,6 +16,7 @@ from rich.text import Text
 from liveasr.clients.render import text_lines, timecode
 from liveasr.types import Float32Array, LiveTranscript, Transcript
 
+_log = logging.getLogger("liveasr")
 _METER_COLUMNS = 16
 _METER_FLOOR_DB = -60.0
 _REFRESH_HZ = 12
@@ -29,6 +31,10 @@ class CaptionView(Protocol):
 
     def status(self, heard_ms: int, level_db: float, lag_ms: int, lost: int) -> None:
         """How things are: audio so far, its level now, how far the text is behind, and blocks of sound lost."""
+        ...
+
+    def connection(self, lost: str | None) -> None:
+        """The connection to a server was lost, for that reason, and is being put up again; None: it is there again."""
         ...
 
     def close(self) -> None:
@@ -49,6 +55,10 @@ class CaptionLines:
     def status(self, heard_ms: int, level_db: float, lag_ms: int, lost: int) -> None:
         """A pipe has no place for it."""
 
+    def connection(self, lost: str | None) -> None:
+        """A line on stderr."""
+        _log.warning("%s", "connected again" if lost is None else f"{lost}; trying again")
+
     def close(self) -> None:
         """Nothing is held back."""
 
@@ -59,7 +69,8 @@ class CaptionScreen:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._open: dict[int, LiveTranscript] = {}  # segments without a final, in order
-        self._status = Text()
+        self._figures = (0, _METER_FLOOR_DB, 0, 0)
+        self._connected = True
         self._live = Live(console=console, refresh_per_second=_REFRESH_HZ, transient=True, get_renderable=self._picture)
         self._live.start()
 
@@ -74,14 +85,19 @@ class CaptionScreen:
 
     def status(self, heard_ms: int, level_db: float, lag_ms: int, lost: int) -> None:
         """Redraw the status line."""
-        self._status = status_line(heard_ms, level_db, lag_ms, lost)
+        self._figures = (heard_ms, level_db, lag_ms, lost)
+
+    def connection(self, lost: str | None) -> None:
+        """Redraw the status line."""
+        self._connected = lost is None
 
     def close(self) -> None:
         """Leave the finals on the screen, and nothing else."""
         self._live.stop()
 
     def _picture(self) -> Group:
-        return Group(*(open_line(transcript) for transcript in self._open.values()), self._status)
+        status = status_line(*self._figures, connected=self._connected)
+        return Group(*(open_line(transcript) for transcript in self._open.values()), status)
 
 
 def final_line(transcript: Transcript) -> Text:
@@ -98,15 +114,16 @@ def open_line(transcript: LiveTranscript) -> Text:
     )
 
 
-def status_line(heard_ms: int, level_db: float, lag_ms: int, lost: int) -> Text:
-    """Time, level meter, lag; at most 80 columns."""
+def status_line(heard_ms: int, level_db: float, lag_ms: int, lost: int, *, connected: bool = True) -> Text:
+    """Time, level meter, lag or that there is no connection; at most 80 columns."""
+    state = f"  {lag_ms / 1000:.1f} s behind" if lag_ms >= 100 else "  up to date"  # noqa: PLR2004
     filled = round(_METER_COLUMNS * (1 - max(min(level_db, 0.0), _METER_FLOOR_DB) / _METER_FLOOR_DB))
     colour = "red" if level_db > -1.0 else "green"
     return Text.assemble(
         (f"{timecode(heard_ms)[:-4]}  ", "dim"),
         ("█" * filled, colour),
         ("░" * (_METER_COLUMNS - filled), "dim"),
-        (f"  {lag_ms / 1000:.1f} s behind" if lag_ms >= 100 else "  up to date", "dim"),  # noqa: PLR2004
+        (state, "dim") if connected else ("  reconnecting", "red"),
         (f"  {lost} blocks of sound lost" if lost else "", "red"),
         ("  Ctrl-C ends", "dim"),
         no_wrap=True,

@@ -13,7 +13,7 @@ from websockets.asyncio.client import connect as websocket
 from websockets.exceptions import InvalidStatus, WebSocketException
 from websockets.typing import Subprotocol
 
-from liveasr.errors import LiveasrError, UsageError
+from liveasr.errors import LinkError, LiveasrError, UsageError
 from liveasr.stream.messages import SUBPROTOCOL
 
 DEFAULT_SERVER = "http://127.0.0.1:8765"
@@ -23,6 +23,7 @@ _LINE = 200  # letters
 _DEFAULT_PATH = "/v1/stream"
 _SECURE = {"http": False, "ws": False, "https": True, "wss": True}
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _REDIRECTS, _SERVER_FAULTS = 401, 403, 404, range(300, 400), range(500, 600)
+_PASSING = (429, *_SERVER_FAULTS)  # a proxy says so of a server that is being started
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,8 @@ async def dial(address: Address, token: str | None, timeout_s: float) -> ClientC
 
     Raises:
         UsageError: the token cannot be one.
-        LiveasrError: there is no server there, or it refuses; the message says which, and what to do.
+        LinkError: there is no server there, or not now.
+        LiveasrError: it refuses. The messages say which, and what to do.
     """
     if token and not all("!" <= letter <= "~" for letter in token):
         raise UsageError("the token (--token or LIVEASR_TOKEN) is none: visible ASCII letters, without spaces")
@@ -87,15 +89,17 @@ async def dial(address: Address, token: str | None, timeout_s: float) -> ClientC
         async with asyncio.timeout(timeout_s):
             return await dialling
     except TimeoutError as error:
-        raise LiveasrError(
+        raise LinkError(
             f"{address.name}: no answer within {timeout_s:g} s; is the address right, and no firewall in between?"
         ) from error
     except InvalidStatus as error:
-        raise LiveasrError(f"{address.name}: {_refusal(error, address, token)}") from error
+        kind = LinkError if error.response.status_code in _PASSING else LiveasrError
+        raise kind(f"{address.name}: {_refusal(error, address, token)}") from error
     except WebSocketException as error:
-        raise LiveasrError(f"{address.name}: something listens there, but it is no liveasr server ({error})") from error
+        raise LinkError(f"{address.name}: something listens there, but it is no liveasr server ({error})") from error
     except OSError as error:
-        raise LiveasrError(f"{address.name}: {_unreachable(error, address)}") from error
+        kind = LiveasrError if isinstance(error, ssl.SSLCertVerificationError) else LinkError
+        raise kind(f"{address.name}: {_unreachable(error, address)}") from error
 
 
 class _Dialling(websocket):

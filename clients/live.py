@@ -11,9 +11,9 @@ from rich.console import Console
 
 from liveasr.clients.captions import CaptionLines, CaptionScreen, CaptionView, level_db
 from liveasr.clients.keep import Keep
+from liveasr.clients.ws import Disconnected, Output, Reconnected
 from liveasr.errors import LiveasrError, OutputError
 from liveasr.stream.capture import Microphone
-from liveasr.stream.live import Output
 from liveasr.types import Float32Array, LiveTranscript
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -45,7 +45,7 @@ class Stream(Protocol):
         ...
 
     def outputs(self) -> AsyncIterator[Output]:
-        """Events and transcripts as they come."""
+        """Events and transcripts as they come, and how the connection is, if there is one."""
         ...
 
 
@@ -66,11 +66,11 @@ async def run(
     Raises:
         LiveasrError: the source, the stream or a file failed; what was captioned until then has been shown and kept.
     """
-    stop = asyncio.Event()
+    stop, cut_off = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in _STOP_SIGNALS:
-        loop.add_signal_handler(number, _interrupt, stop, stream)
-    shown = asyncio.create_task(_show(stream, view, keep))
+        loop.add_signal_handler(number, _interrupt, stop, cut_off, stream)
+    shown = asyncio.create_task(_show(stream, view, keep, cut_off))
     fed = asyncio.create_task(_feed(stream, source, microphone, view, keep, stop))
     try:
         await asyncio.wait({shown, fed}, return_when=asyncio.FIRST_COMPLETED)
@@ -130,15 +130,25 @@ async def _until(stop: asyncio.Event, source: AsyncIterator[Float32Array]) -> As
         await asyncio.gather(stopping, coming, return_exceptions=True)
 
 
-async def _show(stream: Stream, view: CaptionView, keep: Keep) -> None:
+async def _show(stream: Stream, view: CaptionView, keep: Keep, cut_off: asyncio.Event) -> None:
     async for output in stream.outputs():
-        if isinstance(output, LiveTranscript):
-            view.show(output)
-            keep.transcript(output)
+        match output:
+            case LiveTranscript():
+                view.show(output)
+                keep.transcript(output)
+            case Disconnected():
+                cut_off.set()
+                view.connection(output.reason)
+            case Reconnected():
+                cut_off.clear()
+                view.connection(None)
 
 
-def _interrupt(stop: asyncio.Event, stream: Stream) -> None:
-    """The first Ctrl-C ends the sound and finishes the last words; the second does not wait for them."""
-    if stop.is_set():
+def _interrupt(stop: asyncio.Event, cut_off: asyncio.Event, stream: Stream) -> None:
+    """The first Ctrl-C ends the sound and finishes the last words; the second does not wait for them.
+
+    While there is no connection to a server, nor does the first.
+    """
+    if stop.is_set() or cut_off.is_set():
         stream.cancel()
     stop.set()

@@ -18,24 +18,25 @@ from liveasr.errors import AudioError
 from liveasr.stream.decode import AudioFile
 from liveasr.types import SAMPLE_RATE_HZ, SAMPLES_PER_MS, Float32Array
 
-_BLOCK_SAMPLES = 20 * SAMPLES_PER_MS
+_BLOCK_MS = 20
 _BLOCKS_AHEAD = 2  # of a second; what is read of stdin before it is wanted
 
 
 async def paced(
-    blocks: Iterable[Float32Array] | AsyncIterable[Float32Array], *, realtime: bool
+    blocks: Iterable[Float32Array] | AsyncIterable[Float32Array], *, realtime: bool, block_ms: int = _BLOCK_MS
 ) -> AsyncIterator[Float32Array]:
     """A recording in blocks of 20 ms, as a microphone gives them; at the speed of speech, or as fast as it is taken."""
+    block_samples = block_ms * SAMPLES_PER_MS
     begun = time.monotonic()
     given = 0
     rest = np.empty(0, np.float32)
     async for block in blocks if isinstance(blocks, AsyncIterable) else _each(blocks):
         rest = np.concatenate((rest, block))
-        while rest.size >= _BLOCK_SAMPLES:
-            given += _BLOCK_SAMPLES
+        while rest.size >= block_samples:
+            given += block_samples
             await asyncio.sleep(max(0.0, begun + given / SAMPLE_RATE_HZ - time.monotonic()) if realtime else 0.0)
-            yield rest[:_BLOCK_SAMPLES]
-            rest = rest[_BLOCK_SAMPLES:]
+            yield rest[:block_samples]
+            rest = rest[block_samples:]
     if rest.size:
         yield rest
 

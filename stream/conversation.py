@@ -128,9 +128,14 @@ class Conversation:
             )
 
     def shut_down(self) -> None:
-        """Take no more audio; finish the open segment, say `done`."""
+        """Take no more audio; finish the open segment, say `done`.
+
+        That segment ends wherever its speaker just was, perhaps within a word. So that is announced: a client that has
+        kept the audio can have all of it recognised elsewhere instead.
+        """
         if self.protocol.state == "open":
             self._end_reason = "shutdown"
+            self.tell(Error(code="shutdown", message="the server is stopping", fatal=False))
             self.inbox.mark("end")
 
     def fail(self, error: WireError) -> None:
@@ -148,7 +153,7 @@ class Conversation:
         message = self.outbox.take()
         if isinstance(message, Done):
             self.close = (NORMAL_CLOSE if message.reason == "stop" else CLOSE_CODES[message.reason], "")
-        elif isinstance(message, Error):
+        elif isinstance(message, Error) and message.fatal:
             self.close = (CLOSE_CODES[message.code], message.message)
         return self.protocol.send(message)
 

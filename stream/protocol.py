@@ -277,10 +277,19 @@ class ClientProtocol:
             self.max_message_bytes = message.limits.message_bytes
         elif isinstance(message, Resumed):
             self._resuming = False
+            if message.number > self.last_number:
+                raise WireError(
+                    "misnumbered", f"the server has audio {message.number}, but {self.last_number} was last"
+                )
+            self.last_number = message.number
+            self.state = "stopping" if message.stopping else "open"
         elif isinstance(message, Transcript):
             self._check_transcript(message)
-        elif isinstance(message, Done) or (isinstance(message, Error) and message.fatal):
+        elif isinstance(message, Done):
             self.state = "closed"
+        elif isinstance(message, Error) and message.fatal:
+            # A connection that was refused says nothing of the session that it should have gone on with.
+            self.state = self.state if self._resuming and message.code != "gone" else "closed"
         return message
 
     def _check_order(self, message: ServerMessage) -> None:

@@ -23,7 +23,7 @@ from liveasr.stream.detect import detectors
 from liveasr.stream.live import LiveStream, run_loop
 from liveasr.stream.session import LiveConfig, Session
 from liveasr.stream.worker import DecodePool
-from liveasr.types import SAMPLE_RATE_HZ, Float32Array
+from liveasr.types import SAMPLE_RATE_HZ, Float32Array, Transcript
 from liveasr.vad.config import VadConfig
 
 
@@ -50,7 +50,7 @@ def main() -> None:
         pool = DecodePool([engine, *(engine.lane() for _ in range(args.lanes - 1))])
         new_detector = detectors("fsmn", VadConfig())
 
-        def play(index: int) -> asyncio.Task[None]:
+        def play(index: int) -> asyncio.Task[list[Transcript]]:
             stream = LiveStream(Session(new_detector(), engine.front_end, LiveConfig()), pool, DecodeOptions())
             source = paced(_shifted(samples, args.seconds, index), realtime=True)
             return asyncio.create_task(measure(stream, source, figures))

@@ -261,32 +261,72 @@ def test_a_second_ctrl_c_does_not_wait_and_keeps_what_was_captioned(clean: Path,
     assert kept.read_text(encoding="utf-8") == out
 
 
+LOST = "the connection was lost; is the server still running?"
+STOPPED = "the server was stopped; what it had heard is complete"
+NOBODY = "nobody listens there; start a server with: liveasr serve (tried again for 0.5 s)"
+
+
 @pytest.mark.parametrize(
-    ("number", "words"),
+    ("number", "reconnect_s", "lines"),
     [
-        (signal.SIGKILL, "the connection was lost; is the server still running?"),
-        (signal.SIGTERM, "the server was stopped; what it had heard is complete"),
+        (signal.SIGKILL, 0, [LOST]),
+        (signal.SIGTERM, 0, [STOPPED]),
+        (signal.SIGKILL, 0.5, [f"{LOST}; trying again", NOBODY]),
+        (signal.SIGTERM, 0.5, [f"{STOPPED}; trying again", NOBODY]),
     ],
 )
 def test_a_server_that_ends_in_the_middle_is_a_line_and_the_captions_stay(
-    number: signal.Signals, words: str, clean: Path, tmp_path: Path
+    number: signal.Signals, reconnect_s: float, lines: list[str], clean: Path, tmp_path: Path
 ) -> None:
+    kept = tmp_path / "talk.json"
+    with ServerProcess() as mortal:
+        process = start(
+            "stream", clean, "--server", mortal.url, "--reconnect-s", reconnect_s, "--realtime", "--save", kept
+        )
+        first = first_line(process)
+        mortal.stop(number)
+        code, out, complaints = ended(process, first)
+    assert (code, complaints) == (1, [f"{mortal.url}: {words}" for words in lines])
+    assert texts(out)[0] == SPOKEN[0]
+    document = json.loads(kept.read_text(encoding="utf-8"))
+    assert [segment["text"] for segment in document["segments"]] == texts(out)
+    assert document["error"] == complaints[-1]
+
+
+def test_a_server_that_is_started_anew_goes_on_and_that_is_told(clean: Path, tmp_path: Path) -> None:
     kept = tmp_path / "talk.json"
     with ServerProcess() as mortal:
         process = start("stream", clean, "--server", mortal.url, "--realtime", "--save", kept)
         first = first_line(process)
-        mortal.stop(number)
-        code, out, complaints = ended(process, first)
-    assert (code, complaints) == (1, [f"{mortal.url}: {words}"])
-    assert texts(out)[0] == SPOKEN[0]
+        mortal.stop(signal.SIGKILL)
+        with ServerProcess(port=int(mortal.url.rpartition(":")[2])):
+            code, out, complaints = ended(process, first)
+    assert (code, texts(out)) == (0, SPOKEN)
+    assert complaints == [f"{mortal.url}: {LOST}; trying again", "connected again"]
     document = json.loads(kept.read_text(encoding="utf-8"))
-    assert [segment["text"] for segment in document["segments"]] == texts(out)
-    assert document["error"] == complaints[0]
+    assert [segment["text"] for segment in document["segments"]] == SPOKEN
+    assert document["error"] is None
+
+
+def test_ctrl_c_without_a_connection_ends_at_once_and_keeps_what_was_captioned(clean: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "talk.txt"
+    with ServerProcess() as mortal:
+        process = start("stream", clean, "--server", mortal.url, "--reconnect-s", 1000, "--realtime", "--save", kept)
+        first = first_line(process)
+        mortal.stop(signal.SIGKILL)
+        assert process.stderr is not None
+        while not (line := process.stderr.readline()).endswith(b"trying again\n"):
+            assert line
+        process.send_signal(signal.SIGINT)
+        code, out, complaints = ended(process, first)
+    assert (code, complaints) == (0, [])
+    assert texts(out) == SPOKEN[:1]
+    assert kept.read_text(encoding="utf-8") == out
 
 
 def test_a_server_that_ends_while_stdin_is_silent_is_a_line(clean: Path) -> None:
     with ServerProcess() as mortal:
-        process = start("stream", "-", "--server", mortal.url, stdin=subprocess.PIPE)
+        process = start("stream", "-", "--server", mortal.url, "--reconnect-s", 0, stdin=subprocess.PIPE)
         assert process.stdin is not None
         process.stdin.write(clean.read_bytes()[: 4 * 32_000])
         first = first_line(process)
@@ -324,6 +364,7 @@ def test_where_nobody_listens_it_is_a_line_and_no_file_is_left(clean: Path, tmp_
         (["--server", "localhost", "--cmvn", "am.mvn"], "--cmvn cannot be set together with --server"),
         (["--server", "localhost", "--vad", "fsmn"], "--vad cannot be set together with --server"),
         (["--token", "sesame"], "--token is shown to a server: add --server URL"),
+        (["--reconnect-s", "5"], "--reconnect-s is about a server: add --server URL"),
         (["--server", "ftp://host"], "'ftp://host' is no address of a server"),
     ],
 )
@@ -350,5 +391,5 @@ def test_the_example_of_the_readme_runs_as_it_is_printed(server: str) -> None:
     command = [sys.executable, "-W", "error", "-c", code]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert [line for line in done.stdout.splitlines() if line in SPOKEN] >= SPOKEN
+    assert list(dict.fromkeys(line for line in done.stdout.splitlines() if line in SPOKEN)) == SPOKEN
     assert done.stdout.splitlines()[-1] == SPOKEN[-1]

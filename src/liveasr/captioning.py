@@ -13,7 +13,7 @@ from liveasr.clients import live as captions
 from liveasr.clients.dial import TOKEN_VARIABLE
 from liveasr.clients.keep import Keep
 from liveasr.clients.playback import Recording
-from liveasr.clients.ws import connect
+from liveasr.clients.ws import RECONNECT_S, connect
 from liveasr.engines.base import DecodeOptions, Engine
 from liveasr.errors import UsageError
 from liveasr.stream import capture
@@ -41,6 +41,7 @@ def live(
     realtime: bool,
     server: str | None,
     token: str | None,
+    reconnect_s: float | None,
     threads: int | None,
     cmvn: Path | None,
     vad: DetectorKind | None,
@@ -53,6 +54,8 @@ def live(
     if server is None:
         if token is not None:
             raise UsageError("--token is shown to a server: add --server URL")
+        if reconnect_s is not None:
+            raise UsageError("--reconnect-s is about a server: add --server URL")
         options.notice_webrtc(vad or "fsmn")
     else:
         for option, value in (("--threads", threads), ("--cmvn", cmvn), ("--vad", vad)):
@@ -64,7 +67,7 @@ def live(
             engine, name = options.open_model(model, threads, cmvn, language)
             opened = _own(engine, name, DecodeOptions(language, itn), vad or "fsmn", config)
         else:
-            opened = _remote(server, model, language, itn, token, config)
+            opened = _remote(server, model, language, itn, token, reconnect_s, config)
         _caption(opened, recording, file, found, save, realtime=realtime, force=force)
     return 0
 
@@ -77,6 +80,7 @@ def stream(
     language: Language,
     itn: bool,
     token: str | None,
+    reconnect_s: float | None,
     save: Sequence[Path],
     force: bool,
     **vad_settings: Any,
@@ -84,7 +88,7 @@ def stream(
     """`liveasr stream`."""
     config = options.vad_config(**vad_settings)
     with Recording(file) as recording:
-        opened = _remote(server, model, language, itn, token, config)
+        opened = _remote(server, model, language, itn, token, reconnect_s, config)
         _caption(opened, recording, file, None, save, realtime=realtime, force=force)
     return 0
 
@@ -133,7 +137,13 @@ async def _own(
 
 @contextlib.asynccontextmanager
 async def _remote(
-    server: str, model: str | None, language: Language, itn: bool, token: str | None, config: VadConfig
+    server: str,
+    model: str | None,
+    language: Language,
+    itn: bool,
+    token: str | None,
+    reconnect_s: float | None,
+    config: VadConfig,
 ) -> AsyncIterator[tuple[captions.Stream, str]]:
     """A stream on a server."""
     start = Start(
@@ -143,7 +153,9 @@ async def _remote(
         itn=itn,
         vad=VadSettings(**asdict(config)),
     )
-    async with connect(server, start, token=token or os.environ.get(TOKEN_VARIABLE)) as stream:
+    token = token or os.environ.get(TOKEN_VARIABLE)
+    patience_s = RECONNECT_S if reconnect_s is None else reconnect_s
+    async with connect(server, start, token=token, reconnect_s=patience_s) as stream:
         chosen = stream.ready.model
         if any(offer.demonstration and offer.name == chosen for offer in stream.ready.models):
             others = [offer.name for offer in stream.ready.models if not offer.demonstration]

@@ -32,6 +32,13 @@ _token_option = click.option(
     "--token", metavar="SECRET", help="What the server wants to see.  [default: LIVEASR_TOKEN]"
 )
 
+_reconnect_option = click.option(
+    "--reconnect-s",
+    metavar="SECONDS",
+    type=click.FloatRange(0),
+    help="Try for so long to get a lost connection back.  [default: 60]",
+)
+
 
 def main() -> None:
     """Run the command line; errors are one line on stderr and a non-zero exit code, never a traceback."""
@@ -173,6 +180,7 @@ def vad(**settings: Any) -> int:
 @click.option("--realtime", is_flag=True, help="Play --file at the speed of speech.")
 @click.option("--server", metavar="URL", help="Let a server find the words; --model is then a name on it.")
 @_token_option
+@_reconnect_option
 @click.option("--threads", type=click.IntRange(1, 64), help="For the model; by default one a core, at most four.")
 @click.option("--cmvn", metavar="FILE", type=_FILE, help="am.mvn to use instead of the model's.")
 @click.option("--vad", type=click.Choice(["fsmn", "webrtc"]), help="Voice activity detector.  [default: fsmn]")
@@ -196,6 +204,7 @@ def live(**settings: Any) -> int:
 @click.option("--language", type=click.Choice(_LANGUAGES), default="auto", show_default=True, help="Spoken language.")
 @click.option("--itn", is_flag=True, help="Write numbers as digits, with punctuation, where the model can.")
 @_token_option
+@_reconnect_option
 @_save_option
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @_vad_options
@@ -283,7 +292,8 @@ def bench() -> None:
     """Measure how fast this computer is.
 
     `liveasr bench FILE...` tells how fast it transcribes (`liveasr bench files --help` has its options), `liveasr bench
-    live FILE...` how long captions take. Measure on an idle machine.
+    live FILE...` how long captions take, `liveasr bench load FILE...` how many clients a server can serve. Measure on
+    an idle machine.
     """
 
 
@@ -319,6 +329,31 @@ def bench_live(**settings: Any) -> int:
     and then changed, for each word of the finals.
     """
     from liveasr.commands import bench_live as run
+
+    return run(**settings)
+
+
+@bench.command(name="load")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE)
+@click.option("--server", metavar="URL", help="Measure that one, not one that is started for it on this computer.")
+@_token_option
+@click.option("--model", metavar="NAME|FILE.gguf", help="Speech model; by default the best one, or the server's first.")
+@click.option("--threads", type=click.IntRange(1, 64), help="For one decode; by default one a core, at most four.")
+@click.option("-n", "--clients", type=click.IntRange(1), default=10, show_default=True, help="At once.")
+@click.option("--find", is_flag=True, help="Search the most clients whose finals come within 1 s, from --clients on.")
+@click.option("--seconds", type=click.FloatRange(0), default=60.0, show_default=True,
+              help="Clients begin anew for so long.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def bench_load(**settings: Any) -> int:
+    """Delays of captions while a server has many clients.
+
+    Each client says one of the recordings at the speed of speech, over and over, each time as a session of its own. The
+    delays are those of `bench live`; loop_lag tells how late the clients themselves were, which may share a computer
+    with the server. plays: sessions begun. errors: sessions that failed. plays_unlike_transcribe: those whose finals
+    are not what `liveasr transcribe` gives. lag_ms: how far the server said that it was behind, at most. server_cores:
+    processor seconds of the server, a second.
+    """
+    from liveasr.commands import bench_load as run
 
     return run(**settings)
 

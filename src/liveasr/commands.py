@@ -1,7 +1,9 @@
 """What the commands of the command line do, from their options to their exit codes."""
 
+import contextlib
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -13,21 +15,26 @@ import numpy as np
 from liveasr.clients import batch, targets
 from liveasr.clients import bench as measuring
 from liveasr.clients import bench_live as live_measuring
+from liveasr.clients import bench_load as load_measuring
+from liveasr.clients.dial import TOKEN_VARIABLE
 from liveasr.clients.file import segments
+from liveasr.clients.file import transcribe as transcribe_samples
 from liveasr.clients.playback import paced
 from liveasr.clients.plot import Envelope, Span, draw
 from liveasr.clients.progress import ProgressBar
 from liveasr.clients.render import timecode
 from liveasr.clients.writers import Format
+from liveasr.clients.ws import connect
 from liveasr.engines._library import build
 from liveasr.engines.base import DecodeOptions
 from liveasr.engines.convert import WeightType
 from liveasr.engines.convert import convert as write_gguf
-from liveasr.errors import AudioError, LiveasrError, OutputError, UsageError
+from liveasr.errors import AudioError, LiveasrError, ModelNotFoundError, OutputError, UsageError
 from liveasr.options import notice_webrtc, open_model, vad_config
 from liveasr.stream import capture
 from liveasr.stream.detect import DetectorKind, detectors
 from liveasr.stream.live import LiveStream, run_loop
+from liveasr.stream.messages import Start
 from liveasr.stream.recognize import Recognizer
 from liveasr.stream.session import LiveConfig, Session
 from liveasr.stream.worker import DecodePool
@@ -143,6 +150,74 @@ def bench_live(files: Sequence[Path], model: str | None, threads: int | None, as
         sys.stdout.write("\n".join(live_measuring.table(summary)) + "\n")
         sys.stdout.write("".join(f"{key}: {value}\n" for key, value in about.items()))
     return 0
+
+
+def bench_load(
+    files: Sequence[Path],
+    server: str | None,
+    token: str | None,
+    model: str | None,
+    threads: int | None,
+    clients: int,
+    find: bool,
+    seconds: float,
+    as_json: bool,
+) -> int:
+    """`liveasr bench load`."""
+    if server is None and token is not None:
+        raise UsageError("--token is shown to a server: add --server URL")
+    if server is not None and threads is not None:
+        raise UsageError("--threads cannot be set together with --server, which has its own engine")
+    figures: list[load_measuring.LoadFigures] = []
+
+    async def work(url: str, cpu_s: Callable[[], float | None]) -> None:
+        secret = None if server is None else token or os.environ.get(TOKEN_VARIABLE)
+        async with connect(url, Start(model=None if server is None else model), token=secret) as stream:
+            name = stream.ready.model
+        recordings = _spoken(files, name if server else model)
+        load = load_measuring.Load(url, secret, name, recordings, seconds, cpu_s)
+
+        async def holds(count: int) -> bool:
+            figures.append(await load.run(count))
+            if find and not as_json:
+                sys.stdout.write(f"{figures[-1]}\n")
+                sys.stdout.flush()
+            return figures[-1].holds
+
+        if find:
+            most = await load_measuring.find_most(holds, clients)
+            figures.sort(key=lambda each: each.clients == most)  # to come last
+        else:
+            await holds(clients)
+
+    if server is None:
+        with load_measuring.own_server(model, threads) as (url, cpu_s):
+            run_loop(work(url, cpu_s))
+    else:
+        run_loop(work(server, lambda: None))
+    summary = {**figures[-1].summary(), **measuring.machine()}
+    sys.stdout.write("\n".join([json.dumps(summary, indent=1)] if as_json else load_measuring.table(summary)) + "\n")
+    return 1 if figures[-1].errors else 0
+
+
+def _spoken(files: Sequence[Path], model: str | None) -> list[load_measuring.Recording]:
+    """Recordings, and what a model hears in them, if it is installed here."""
+    recordings = []
+    try:
+        engine, _ = open_model(model, None, None)
+    except ModelNotFoundError as error:
+        _log.warning("%s; what the server hears is not compared", error)
+        engine = None
+    with contextlib.nullcontext() if engine is None else contextlib.closing(engine):
+        for file in files:
+            with batch.open_audio(file) as audio:
+                samples = np.concatenate(list(audio.blocks()))
+            expected = None
+            if engine is not None:
+                recognizer = Recognizer(engine, DecodeOptions())
+                expected = list(transcribe_samples([samples], recognizer, detectors("fsmn", VadConfig())()))
+            recordings.append(load_measuring.Recording(samples, expected))
+    return recordings
 
 
 def bench_files(files: Sequence[Path], model: str | None, threads: int | None, runs: int, as_json: bool) -> int:

@@ -9,6 +9,7 @@ LiveasrError
     ModelFileError      a file that is not a model this program can run: corrupt, foreign, incomplete
   EngineError           the native library failed
   MissingExtraError     an optional part is not installed
+  LinkError             there is no connection to a server, though there may be one in a moment
   WireError             the other side of a connection broke the protocol, or refused
 """
 
@@ -71,6 +72,10 @@ class MissingExtraError(LiveasrError):
             f"(or everything of its kind: pip install 'liveasr[{extra}]')"
         )
         self.extra = extra
+
+
+class LinkError(LiveasrError):
+    """There is no connection to a server, or not any more; trying again may help."""
 
 
 class WireError(LiveasrError):

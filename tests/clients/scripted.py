@@ -13,6 +13,7 @@ from websockets.typing import Subprotocol
 from liveasr.stream.messages import (
     Audio,
     ClientMessage,
+    Done,
     Limits,
     ModelInfo,
     Ready,
@@ -64,6 +65,11 @@ class Client:
         limits = Limits(message_bytes=message_bytes, idle_s=idle_s, resume_s=30.0, session_s=86_400.0)
         await self.tell(Ready(session="s", model="digits", limits=limits, models=(DIGITS,)))
         return start
+
+    async def done(self) -> None:
+        """End a session in which nothing was said."""
+        number = self.protocol.last_number
+        await self.tell(Done(reason="stop", number=number, heard_ms=0, speech_ms=0, segments=0))
 
     async def gone(self) -> None:
         """Wait until it leaves, whatever it says before."""

@@ -49,6 +49,36 @@ def test_the_status_fits_80_columns(heard_ms: int, level: float, lag_ms: int, lo
     assert ("lost" in line.plain) == (lost > 0)
 
 
+def test_the_status_tells_that_there_is_no_connection() -> None:
+    line = status_line(36_000_000, 0.0, 12_345, 3, connected=False)
+    assert "reconnecting" in line.plain
+    assert "behind" not in line.plain
+    assert line.cell_len <= 80
+
+
+def test_a_pipe_gets_a_line_on_stderr_when_the_connection_breaks_and_one_when_it_is_back(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = CaptionLines()
+    lines.connection("http://host: the connection was lost")
+    lines.connection(None)
+    assert [record.getMessage() for record in caplog.records] == [
+        "http://host: the connection was lost; trying again",
+        "connected again",
+    ]
+    assert capsys.readouterr().out == ""
+
+
+def test_the_screen_shows_that_there_is_no_connection_while_there_is_none() -> None:
+    output = io.StringIO()
+    screen = CaptionScreen(Console(file=output, force_terminal=True, width=80, color_system=None))
+    screen.connection("lost")
+    assert "reconnecting" in screen._picture().renderables[-1].plain  # type: ignore[union-attr]
+    screen.connection(None)
+    assert "up to date" in screen._picture().renderables[-1].plain  # type: ignore[union-attr]
+    screen.close()
+
+
 def test_the_level_is_in_decibels_of_full_scale() -> None:
     sine = np.sin(np.arange(16_000) * 0.1).astype(np.float32)
     assert level_db(sine) == pytest.approx(-3.0, abs=0.1)

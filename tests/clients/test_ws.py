@@ -20,17 +20,18 @@ import soundfile
 import soxr
 
 from liveasr import store
-from liveasr.clients import ws
+from liveasr.clients import line
 from liveasr.clients.dial import parse_address
 from liveasr.clients.file import transcribe
 from liveasr.clients.live import Stream
-from liveasr.clients.ws import RemoteStream, connect
+from liveasr.clients.ws import Output, RemoteStream, connect
 from liveasr.engines.base import DecodeOptions
 from liveasr.engines.registry import open_engine
 from liveasr.errors import LiveasrError, UsageError, WireError
+from liveasr.stream import messages
 from liveasr.stream.decode import AudioFile
 from liveasr.stream.detect import detectors
-from liveasr.stream.live import Flushed, LiveStream, Output
+from liveasr.stream.live import Flushed, LiveStream
 from liveasr.stream.messages import (
     Audio,
     AudioFormat,
@@ -39,11 +40,14 @@ from liveasr.stream.messages import (
     Error,
     Flush,
     Lag,
+    Limits,
     Overload,
     Ping,
     Pong,
+    Ready,
     Start,
     Stop,
+    encode,
 )
 from liveasr.stream.pcm import encode_pcm
 from liveasr.stream.recognize import Recognizer
@@ -58,6 +62,7 @@ from tests.sounds import load, silence
 
 SPOKEN = ["three one four", "one five nine two", "six five"]
 LIMIT_S = 60
+LIMITS = Limits(message_bytes=9, idle_s=9, resume_s=9, session_s=9)
 TOKEN = "sesame"  # noqa: S105 - of a server that the tests start
 
 
@@ -283,7 +288,11 @@ def test_a_token_opens_a_server_that_wants_one(clean: Float32Array) -> None:
 async def received(client: Client, **limits: Any) -> list[Any]:
     """Everything of a session that ends with stop."""
     await client.welcome(**limits)
-    said = await client.until(Stop)
+    said = [await client.next()]
+    while said[-1] != Stop():
+        if said[-1] == Flush():
+            await client.tell(messages.Flushed())
+        said.append(await client.next())
     number = client.protocol.last_number
     await client.tell(Done(reason="stop", number=number, heard_ms=0, speech_ms=0, segments=0))
     return said
@@ -351,7 +360,7 @@ def test_a_stream_without_audio_is_kept_alive() -> None:
             *_, ping = await client.until(Ping)
             assert isinstance(ping, Ping)
             await client.tell(Pong(id=ping.id))
-        await client.tell(Error(code="internal", message="three pings came", fatal=True))
+        await client.tell(Error(code="engine_failed", message="three pings came", fatal=True))
 
     run(lambda: fails(script, "three pings came"))
 
@@ -363,7 +372,7 @@ def test_a_feed_waits_while_the_server_does_not_read_until_it_is_cancelled() -> 
 
     async def work() -> None:
         async with scripted(script) as url, connect(url) as stream:
-            feeding = asyncio.create_task(stream.feed(silence(1800)))  # more than all buffers on the way hold
+            feeding = asyncio.create_task(stream.feed(silence(1800)))  # more than is kept
             await asyncio.wait({feeding}, timeout=1)
             assert not feeding.done()
             stream.cancel()
@@ -425,7 +434,7 @@ def test_what_a_later_version_says_is_ignored_and_a_small_error_is_told(caplog: 
         await client.welcome()
         await client.connection.send('{"type": "applause", "volume": 11}')
         await client.tell(Error(code="unknown_type", message="what is that?", fatal=False))
-        await client.connection.send('{"type": "ack", "number": 0, "heard_ms": 0, "mood": "fine"}')
+        await client.connection.send('{"type": "ack", "number": 0, "settled_ms": 0, "heard_ms": 0, "mood": "fine"}')
         await client.until(Stop)
         await client.tell(Done(reason="stop", number=0, heard_ms=0, speech_ms=0, segments=0))
 
@@ -526,7 +535,7 @@ def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch
         async with listening(silent) as url:
             await refused(url, r"no answer within 0\.3 s; is the address right, and no firewall in between\?")
 
-    monkeypatch.setattr(ws, "CONNECT_S", 0.3)
+    monkeypatch.setattr(line, "CONNECT_S", 0.3)
     run(work)
 
 
@@ -542,7 +551,7 @@ def test_a_server_that_never_says_ready_is_given_up(frames: int, monkeypatch: py
         async with scripted(script) as url:
             await refused(url, r"it does not begin a session; is it a liveasr server\?")
 
-    monkeypatch.setattr(ws, "CONNECT_S", 0.3)
+    monkeypatch.setattr(line, "CONNECT_S", 0.3)
     run(work)
 
 
@@ -613,9 +622,9 @@ def test_a_server_without_tls_is_told_by_its_address() -> None:
 # Faults in a session: what came before stands.
 
 
-async def fails(script: Script, words: str, told: int = 0) -> LiveasrError:
+async def fails(script: Script, words: str, told: int = 0, **settings: Any) -> LiveasrError:
     """The error of a session whose outputs end with it, after so many of them."""
-    async with scripted(script) as url, connect(url) as stream:
+    async with scripted(script) as url, connect(url, **settings) as stream:
         await stream.feed(silence(0.2))
         outputs = stream.outputs()
         for _ in range(told):
@@ -629,15 +638,23 @@ async def fails(script: Script, words: str, told: int = 0) -> LiveasrError:
         return caught.value
 
 
-@pytest.mark.parametrize("code", ["engine_failed", "idle", "overloaded", "slow_reader", "internal", "shutdown"])
-def test_a_fatal_error_of_the_server_ends_the_outputs(code: Any) -> None:
+NOT_PASSING = ["bad_message", "wrong_order", "misnumbered", "unsupported", "engine_failed", "replaced"]
+PASSING = [
+    "gone", "idle", "internal", "overloaded", "session_limit", "shutdown", "slow_reader", "too_many_sessions"
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "reconnect_s"), [*((code, 60) for code in NOT_PASSING), *((code, 0) for code in PASSING)]
+)
+def test_a_fatal_error_of_the_server_ends_the_outputs(code: Any, reconnect_s: float) -> None:
     async def script(client: Client) -> None:
         await client.welcome()
         await client.tell(*TOLD, Error(code=code, message="so it is", fatal=True))
         await client.connection.close(4500, "so it is")
 
     async def work() -> None:
-        error = await fails(script, r"\d: so it is$", len(TOLD))
+        error = await fails(script, r"\d: so it is$", len(TOLD), reconnect_s=reconnect_s)
         assert isinstance(error, WireError)
         assert error.code == code
 
@@ -650,7 +667,7 @@ def test_a_fatal_error_of_the_server_ends_the_outputs(code: Any) -> None:
         ("{", "does not speak liveasr's protocol: a text frame is a JSON object"),
         ('{"type": "lag", "lag_ms": "much"}', "does not speak liveasr's protocol: lag: Expected `int`"),
         (b"\x00\x01", "does not speak liveasr's protocol: the server sent a binary frame"),
-        ('{"type": "ready", "session": "s", "model": "m", "limits": {"message_bytes": 9, "idle_s": 9}, "models": []}',
+        (encode(Ready(session="s", model="m", limits=LIMITS, models=())),
          "does not speak liveasr's protocol: the server said ready"),
         ("x" * (1 << 21), "the server sent what is no WebSocket message: 1009"),
     ],
@@ -674,14 +691,16 @@ def test_a_final_that_comes_twice_breaks_the_protocol() -> None:
     run(lambda: fails(script, "does not speak liveasr's protocol: transcript of segment 0, revision 2", len(TOLD)))
 
 
-@pytest.mark.parametrize("code", [1000, 1011])
-def test_a_server_that_closes_in_the_middle_is_told(code: int) -> None:
+@pytest.mark.parametrize(("code", "reconnect_s"), [(1000, 60), (1003, 60), (1001, 0), (1011, 0), (4503, 0)])
+def test_a_server_that_closes_in_the_middle_is_told(code: int, reconnect_s: float) -> None:
     async def script(client: Client) -> None:
         await client.welcome()
         await client.tell(*TOLD)
         await client.connection.close(code, "enough")
 
-    run(lambda: fails(script, f"the server closed the connection: {code} .* enough", len(TOLD)))
+    run(
+        lambda: fails(script, f"the server closed the connection: {code} .* enough", len(TOLD), reconnect_s=reconnect_s)
+    )
 
 
 def test_a_server_that_vanishes_is_told() -> None:
@@ -691,7 +710,7 @@ def test_a_server_that_vanishes_is_told() -> None:
         await client.next()
         client.connection.transport.close()
 
-    run(lambda: fails(script, r"the connection was lost; is the server still running\?", len(TOLD)))
+    run(lambda: fails(script, r"the connection was lost; is the server still running\?", len(TOLD), reconnect_s=0))
 
 
 def test_a_server_that_falls_silent_is_taken_for_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -700,8 +719,8 @@ def test_a_server_that_falls_silent_is_taken_for_lost(monkeypatch: pytest.Monkey
         await client.tell(*TOLD)
         await client.gone()
 
-    monkeypatch.setattr(ws, "SILENCE_S", 0.3)
-    run(lambda: fails(script, r"nothing is heard of it; is the network up\?", len(TOLD)))
+    monkeypatch.setattr(line, "SILENCE_S", 0.3)
+    run(lambda: fails(script, r"nothing is heard of it; is the network up\?", len(TOLD), reconnect_s=0))
 
 
 def test_a_server_that_is_stopped_has_not_heard_all() -> None:
@@ -710,7 +729,7 @@ def test_a_server_that_is_stopped_has_not_heard_all() -> None:
         await client.tell(*TOLD, Done(reason="shutdown", number=0, heard_ms=900, speech_ms=650, segments=1))
         await client.connection.close(1001)
 
-    run(lambda: fails(script, "the server was stopped; what it had heard is complete", len(TOLD)))
+    run(lambda: fails(script, "the server was stopped; what it had heard is complete", len(TOLD), reconnect_s=0))
 
 
 def test_a_server_that_is_stopped_after_it_heard_all_is_no_fault() -> None:
@@ -727,6 +746,27 @@ def test_a_server_that_is_stopped_after_it_heard_all_is_no_fault() -> None:
     run(work)
 
 
+def test_what_a_stopping_server_says_is_told_once_it_has_heard_all() -> None:
+    async def script(client: Client) -> None:
+        await client.welcome()
+        await client.tell(Error(code="shutdown", message="the server is stopping", fatal=False))
+        await client.until(Flush)
+        await client.until(Stop)
+        ended = Done(reason="shutdown", number=1, heard_ms=100, speech_ms=650, segments=1)
+        await client.tell(*TOLD, messages.Flushed(), ended)
+        await client.connection.close(1001)
+
+    async def work() -> None:
+        async with scripted(script) as url, connect(url) as stream:
+            await stream.feed(silence(0.1))
+            await stream.flush()
+            await stream.finish()
+            assert len(await heard(stream)) == len(TOLD) + 1
+            assert stream.summary == Done(reason="shutdown", number=1, heard_ms=100, speech_ms=650, segments=1)
+
+    run(work)
+
+
 def test_a_server_that_stops_while_a_feed_waits_for_it_ends_the_feed() -> None:
     async def script(client: Client) -> None:
         await client.welcome()
@@ -734,7 +774,7 @@ def test_a_server_that_stops_while_a_feed_waits_for_it_ends_the_feed() -> None:
         client.connection.transport.abort()
 
     async def work() -> None:
-        async with scripted(script) as url, connect(url) as stream:
+        async with scripted(script) as url, connect(url, reconnect_s=0) as stream:
             await stream.feed(silence(1800))
             with pytest.raises(LiveasrError, match="the connection was lost"):
                 await heard(stream)

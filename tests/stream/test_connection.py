@@ -237,6 +237,9 @@ def test_a_shutdown_finishes_the_open_segment_and_refuses_newcomers() -> None:
             await asyncio.gather(*tasks)
             assert talking.sent[-1] == Done(reason="shutdown", number=1, heard_ms=1000, speech_ms=1000, segments=1)
             assert talking.closed == (1001, "")
+            announced = next(index for index, message in enumerate(talking.sent) if isinstance(message, Error))
+            assert talking.sent[announced] == Error(code="shutdown", message="the server is stopping", fatal=False)
+            assert not any(isinstance(message, Transcript) for message in talking.sent[:announced])
             assert [message.text for message in talking.sent if isinstance(message, Transcript)] == ["one two"]
             assert silent.closed is not None
             assert silent.closed[0] == 1001
