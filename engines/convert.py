@@ -1,10 +1,11 @@
 """From a released checkpoint folder to a GGUF file in the layout that FunAudioLLM publishes.
 
-A folder holds `model.pt`, `config.yaml`, `am.mvn` and, for SenseVoice, a SentencePiece model `*.bpe.model`. Tensor
-names are the checkpoint's own. Matrices of two dimensions take the wanted type; norms, biases, FSMN kernels and
-whatever a block type cannot hold stay f32. FSMN kernels are stored taps first, (K, D).
+A folder holds `model.pt`, `config.yaml`, `am.mvn` and a vocabulary: for SenseVoice a SentencePiece model `*.bpe.model`,
+for Paraformer `tokens.json`. Tensor names are the checkpoint's own. Matrices of two dimensions take the wanted type;
+norms, biases, FSMN kernels and whatever a block type cannot hold stay f32. FSMN kernels are stored taps first, (K, D).
 """
 
+import json
 import os
 import tempfile
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from liveasr.types import Float32Array
 WeightType: TypeAlias = Literal["f32", "f16", "q8_0"]
 _Q8_0_BLOCK = 32  # values
 _MATRIX_DIMS = 2
+_PARAFORMER_PARTS = {"encoder": "SANMEncoder", "decoder": "ParaformerSANMDecoder", "predictor": "CifPredictorV2"}
 _MAX_UINT32 = 2**32 - 1
 _Config: TypeAlias = dict[str, Any]
 
@@ -38,8 +40,12 @@ class _Layout:
     prefixes: tuple[str, ...]
     """Tensors to write."""
     add_metadata: Callable[[gguf.GGUFWriter, Path, _Config], None]
+    skipped: tuple[str, ...] = ()
+    """Names that are left out although a prefix fits."""
     never_quantised: tuple[str, ...] = ()
     """Names that stay f32 in a q8_0 file."""
+    never_shrunk: tuple[str, ...] = ()
+    """Names that stay f32 in every file."""
     matrices_shrink: bool = True
 
 
@@ -64,7 +70,7 @@ def convert(folder: Path, output: Path, weight_type: WeightType = "f32") -> int:
     writer.add_tensor("cmvn.shift", cmvn.shift)
     writer.add_tensor("cmvn.scale", cmvn.scale)
     state = read_state(folder / "model.pt")
-    names = [name for name in state if name.startswith(layout.prefixes)]
+    names = [name for name in state if name.startswith(layout.prefixes) and name not in layout.skipped]
     if not names:
         raise ModelFileError(folder / "model.pt", f"has no tensors named {' or '.join(layout.prefixes)}")
     for name in names:
@@ -121,6 +127,15 @@ def _setting(folder: Path, config: _Config, section: str, key: str) -> int:
     return value
 
 
+def _fraction(folder: Path, config: _Config, section: str, key: str) -> float:
+    """One number of config.yaml from 0 to 1."""
+    table = config.get(section)
+    value = table.get(key) if isinstance(table, dict) else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ModelFileError(folder / "config.yaml", f"has no number from 0 to 1 {section}.{key}")
+    return float(value)
+
+
 def _stacked_size(folder: Path, config: _Config) -> int:
     """Values in one stacked feature frame."""
     return _setting(folder, config, "frontend_conf", "n_mels") * _setting(folder, config, "frontend_conf", "lfr_m")
@@ -139,7 +154,7 @@ def _stored_type(name: str, values: Float32Array, layout: _Layout, wanted: Weigh
         and "norm" not in name
         and not name.endswith(("fsmn_block.weight", "conv_left.weight"))
     )
-    if not is_matrix or not layout.matrices_shrink:
+    if not is_matrix or not layout.matrices_shrink or name in layout.never_shrunk:
         return "f32"
     if wanted == "q8_0" and (name in layout.never_quantised or values.shape[1] % _Q8_0_BLOCK):
         return "f32"
@@ -178,6 +193,44 @@ def _pieces(folder: Path) -> list[str]:
     return [processor.id_to_piece(index) for index in range(processor.get_piece_size())]
 
 
+def _add_paraformer(writer: gguf.GGUFWriter, folder: Path, config: _Config) -> None:
+    """pf.*: sizes of encoder and decoder, the vocabulary in the order of its ids, thresholds of the predictor."""
+    for key, kind in (
+        ("encoder", "SANMEncoder"),
+        ("decoder", "ParaformerSANMDecoder"),
+        ("predictor", "CifPredictorV2"),
+    ):
+        if config.get(key) != kind:
+            raise ModelFileError(folder / "config.yaml", f"has the {key} {config.get(key)}; only {kind} is known")
+    for key in ("output_size", "attention_heads", "num_blocks", "kernel_size"):
+        writer.add_uint32(f"pf.enc.{key}", _setting(folder, config, "encoder_conf", key))
+    for key in ("num_blocks", "att_layer_num", "attention_heads", "kernel_size"):
+        writer.add_uint32(f"pf.dec.{key}", _setting(folder, config, "decoder_conf", key))
+    writer.add_uint32("pf.dec.decoders3", 1)
+    tokens = _tokens(folder)
+    writer.add_uint32("pf.vocab_size", len(tokens))
+    writer.add_array("pf.vocab", tokens)
+    for key in ("tail_threshold", "threshold"):
+        writer.add_float32(f"pf.predictor.{key}", _fraction(folder, config, "predictor_conf", key))
+
+
+def _tokens(folder: Path) -> list[str]:
+    """The vocabulary in tokens.json."""
+    path = folder / "tokens.json"
+    try:
+        tokens = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelFileError(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if not isinstance(tokens, list) or not tokens or not all(map(_is_text, tokens)):
+        raise ModelFileError(path, "is not a list of tokens")
+    return tokens
+
+
+def _is_text(token: object) -> bool:
+    """Whether it is a string that UTF-8 can hold: JSON can escape halves of characters."""
+    return isinstance(token, str) and not any("\ud800" <= character <= "\udfff" for character in token)
+
+
 def _add_fsmn_vad(writer: gguf.GGUFWriter, folder: Path, config: _Config) -> None:
     """vad.*: the sizes of the network and of its stacked frames."""
     network = ("input_dim", "input_affine_dim", "linear_dim", "proj_dim", "fsmn_layers", "lorder")
@@ -190,6 +243,13 @@ def _add_fsmn_vad(writer: gguf.GGUFWriter, folder: Path, config: _Config) -> Non
 _LAYOUTS = {
     "SenseVoiceSmall": _Layout(
         "sensevoice-small", ("encoder.", "ctc.", "embed.weight"), _add_sensevoice, never_quantised=("embed.weight",)
+    ),
+    "Paraformer": _Layout(
+        "paraformer",
+        ("encoder.", "decoder.", "predictor."),
+        _add_paraformer,
+        skipped=("decoder.embed.0.weight",),  # which only the training needs
+        never_shrunk=("predictor.cif_output.weight",),
     ),
     "FsmnVADStreaming": _Layout("fsmn-vad", ("encoder.",), _add_fsmn_vad, matrices_shrink=False),
 }

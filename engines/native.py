@@ -28,6 +28,7 @@ Tensor: TypeAlias = Any
 _F32, _F16, _I32 = 0, 1, 26  # enum ggml_type
 _STATUS_SUCCESS = 0  # enum ggml_status
 _NUMPY_TYPES = {_F32: np.float32, _I32: np.int32}
+_LEAST_DIMS = {_F32: 2, _I32: 1}
 
 
 def _new_context(tensors: int, graph_nodes: int = 0) -> Any:
@@ -228,10 +229,11 @@ def _write(tensor: Tensor, values: NDArray[Any]) -> None:
 
 
 def _read(tensor: Tensor) -> NDArray[Any]:
-    """A copy of a contiguous f32 or i32 tensor, slowest dimension first."""
+    """A copy of a contiguous tensor: rows (T, D) or more dimensions of f32, or (T,) of i32."""
+    # ggml keeps no leading 1: ne = [D, 1, 1, 1] is (D,) as well as (1, D). All floats here are rows, so one is, too.
     ne, type_id = tensor.contents.ne, int(tensor.contents.type)
-    shape = tuple(int(n) for n in reversed(ne[: ggml().ggml_n_dims(tensor)]))
-    values = np.empty(shape, _NUMPY_TYPES[type_id])
+    dims = max(ggml().ggml_n_dims(tensor), _LEAST_DIMS[type_id])
+    values = np.empty(tuple(int(n) for n in reversed(ne[:dims])), _NUMPY_TYPES[type_id])
     # void ggml_backend_tensor_get(const struct ggml_tensor * tensor, void * data, size_t offset, size_t size);
     ggml().ggml_backend_tensor_get(tensor, values.ctypes.data, 0, values.nbytes)
     return values

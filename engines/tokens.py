@@ -27,6 +27,11 @@ class TimedPiece:
     end_ms: int
 
 
+def is_character(character: str) -> bool:
+    """Whether it belongs to a script that is captioned character by character."""
+    return _CHARACTER_SCRIPTS.match(character) is not None
+
+
 def tag_name(piece: str) -> str | None:
     """Return "en" for the piece "<|en|>", None for ordinary text."""
     found = _TAG.fullmatch(piece)
@@ -53,7 +58,7 @@ def to_words(pieces: Iterable[TimedPiece]) -> tuple[Word, ...]:
             start_ms = piece.start_ms + length_ms * index // visible
             end_ms = piece.start_ms + length_ms * (index + 1) // visible
             index += 1
-            alone = _CHARACTER_SCRIPTS.match(character) is not None
+            alone = is_character(character)
             is_mark = not character.isalnum() and not alone
             if (is_mark and words and not after_space) or (joins and not alone):
                 words[-1] = Word(words[-1].text + character, words[-1].start_ms, end_ms)

@@ -6,6 +6,7 @@ from a corrupt or hostile file reaches C code, and none makes Python allocate mo
 The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (versions 2 and 3, little-endian).
 """
 
+import math
 import mmap
 import struct
 from dataclasses import dataclass
@@ -182,6 +183,13 @@ class GgufFile:
         if value < least:
             raise ModelFileError(self.path, f"{key} is {value}; at least {least} was expected")
         return value
+
+    def number(self, key: str) -> float:
+        """A number under key, whole or not, but finite; ModelFileError if there is none."""
+        value = self.metadata.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ModelFileError(self.path, f"the metadata has no number {key}")
+        return float(value)
 
     def text(self, key: str) -> str:
         """The string under key; ModelFileError if there is none."""

@@ -1,4 +1,4 @@
-"""Models that the tests of the engines open: the random checkpoint of the goldens in every weight type."""
+"""Models that the tests of the engines open: the random checkpoints of the goldens in every weight type."""
 
 from pathlib import Path
 
@@ -26,3 +26,9 @@ class Converted:
 def tiny(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Converted:
     """SenseVoice with random weights."""
     return Converted(golden / "sensevoice-tiny", tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="session")
+def tiny_paraformer(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Converted:
+    """Paraformer with random weights."""
+    return Converted(golden / "paraformer-tiny", tmp_path_factory.mktemp("tiny"))

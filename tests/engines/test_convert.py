@@ -1,6 +1,7 @@
 """Checkpoints become GGUF files in the published layout; broken ones become one line that says what is wrong."""
 
 import errno
+import json
 import shutil
 import struct
 from collections.abc import Callable
@@ -24,6 +25,9 @@ WEIGHT_TYPES: tuple[WeightType, ...] = ("f32", "f16", "q8_0")
 BPE_MODEL = "chn_jpn_yue_eng_ko_spectok.bpe.model"
 SENSEVOICE_KEYS = ("input_size", "output_size", "attention_heads", "num_blocks", "tp_blocks", "kernel_size",
                    "vocab_size", "blank_id")  # fmt: skip
+PARAFORMER_KEYS = ("enc.output_size", "enc.attention_heads", "enc.num_blocks", "enc.kernel_size", "dec.num_blocks",
+                   "dec.att_layer_num", "dec.attention_heads", "dec.kernel_size", "dec.decoders3",
+                   "vocab_size")  # fmt: skip
 VAD_KEYS = ("input_dim", "input_affine_dim", "linear_dim", "proj_dim", "fsmn_layers", "lorder", "output_affine_dim",
             "output_dim", "n_mels", "lfr_m", "lfr_n")  # fmt: skip
 
@@ -54,13 +58,14 @@ def assert_holds_checkpoint(file: GgufFile, folder: Path, weight_type: WeightTyp
     shift, scale = read_kaldi(folder / "am.mvn")
     np.testing.assert_array_equal(file.array("cmvn.shift"), shift)
     np.testing.assert_array_equal(file.array("cmvn.scale"), scale)
+    state.pop("decoder.embed.0.weight", None)  # which only the training of a Paraformer needs
     assert set(file.tensors) == {*state, "cmvn.shift", "cmvn.scale"}
     for name, values in state.items():
         info = file.tensor(name)
         fsmn = name.endswith(("fsmn_block.weight", "conv_left.weight"))
         wanted = values.reshape(len(values), -1).T if fsmn else values
         assert info.shape == wanted.shape, name
-        matrix = values.ndim == 2
+        matrix = values.ndim == 2 and name != "predictor.cif_output.weight"
         block = matrix and values.shape[1] % 32 == 0 and name != "embed.weight"
         kind = "f16" if weight_type == "f16" and matrix else "q8_0" if weight_type == "q8_0" and block else "f32"
         assert info.type_name == kind, name
@@ -114,6 +119,35 @@ def test_digits_model_is_written_in_the_published_layout(shared: Path, output: P
     with GgufFile(output) as file:
         assert file.architecture == "sensevoice-small"
         assert tuple(numbers(file, "sv.")[key] for key in SENSEVOICE_KEYS) == (560, 96, 4, 5, 2, 11, 31, 0)
+        assert_holds_checkpoint(file, folder, weight_type)
+
+
+@pytest.mark.parametrize("weight_type", WEIGHT_TYPES)
+def test_tiny_paraformer_is_written_in_the_published_layout(
+    golden: Path, output: Path, weight_type: WeightType
+) -> None:
+    folder = golden / "paraformer-tiny"
+    assert convert(folder, output, weight_type) == 94
+    with GgufFile(output) as file:
+        assert file.architecture == "paraformer"
+        sizes = numbers(file, "pf.")
+        assert tuple(sizes[key] for key in PARAFORMER_KEYS) == (32, 2, 3, 11, 2, 2, 2, 11, 1, 256)
+        assert set(sizes) == set(PARAFORMER_KEYS)
+        assert file.number("pf.predictor.tail_threshold") == pytest.approx(0.45)
+        assert file.number("pf.predictor.threshold") == 1
+        assert file.strings("pf.vocab") == json.loads((folder / "tokens.json").read_text(encoding="utf-8"))
+        assert file.tensor("decoder.decoders.0.self_attn.fsmn_block.weight").shape == (11, 32)
+        assert_holds_checkpoint(file, folder, weight_type)
+
+
+@pytest.mark.parametrize("weight_type", WEIGHT_TYPES)
+def test_digits_paraformer_is_written_in_the_published_layout(
+    shared: Path, output: Path, weight_type: WeightType
+) -> None:
+    folder = shared / "models" / "digits" / "paraformer"
+    convert(folder, output, weight_type)
+    with GgufFile(output) as file:
+        assert tuple(numbers(file, "pf.")[key] for key in PARAFORMER_KEYS) == (96, 4, 5, 11, 3, 3, 4, 11, 1, 14)
         assert_holds_checkpoint(file, folder, weight_type)
 
 
@@ -232,6 +266,43 @@ def test_broken_checkpoint_is_named_with_the_reason_and_leaves_nothing(
     assert message.isprintable()
     assert list(output.parent.iterdir()) == [output]
     assert output.read_bytes() == b"old"
+
+
+BROKEN_PARAFORMER: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "another encoder": (setting("encoder: SANMEncoder", "encoder: Conformer"), "config.yaml", "only SANMEncoder"),
+    "another decoder": (setting("decoder: ParaformerSANMDecoder", "decoder: x"), "config.yaml", "has the decoder x;"),
+    "another predictor": (setting("predictor: CifPredictorV2", "predictor: CifPredictorV3"), "config.yaml", "only Cif"),
+    "no tail": (setting("tail_threshold: 0.45", "x: 1"), "config.yaml", "predictor_conf.tail_threshold"),
+    "tail in words": (setting("tail_threshold: 0.45", "tail_threshold: a"), "config.yaml", "no number from 0 to 1"),
+    "tail of a truth": (setting("tail_threshold: 0.45", "tail_threshold: true"), "config.yaml", "no number from"),
+    "tail that is none": (setting("tail_threshold: 0.45", "tail_threshold: .nan"), "config.yaml", "no number"),
+    "tail of two": (setting("tail_threshold: 0.45", "tail_threshold: 2"), "config.yaml", "no number from 0 to 1"),
+    "no size": (setting("att_layer_num: 2", "x: 2"), "config.yaml", "no whole number decoder_conf.att_layer_num"),
+    "no vocabulary": (drop("tokens.json"), "tokens.json", "cannot be read: No such file"),
+    "vocabulary is a folder": (into_folder("tokens.json"), "tokens.json", "cannot be read"),
+    "vocabulary is no JSON": (half("tokens.json"), "tokens.json", "cannot be read"),
+    "vocabulary is deep": (put("tokens.json", b"[" * 100_000), "tokens.json", "cannot be read"),
+    "vocabulary is not UTF-8": (put("tokens.json", b'["\xff"]'), "tokens.json", "cannot be read"),
+    "vocabulary is empty": (put("tokens.json", b"[]"), "tokens.json", "is not a list of tokens"),
+    "vocabulary is a table": (put("tokens.json", b'{"a": 1}'), "tokens.json", "is not a list of tokens"),
+    "vocabulary of numbers": (put("tokens.json", b"[1, 2]"), "tokens.json", "is not a list of tokens"),
+    "vocabulary of halves": (put("tokens.json", b'["\\ud800"]'), "tokens.json", "is not a list of tokens"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("spoil", "part", "reason"), BROKEN_PARAFORMER.values(), ids=BROKEN_PARAFORMER)
+def test_broken_paraformer_is_named_with_the_reason(
+    golden: Path, tmp_path: Path, output: Path, spoil: Callable[[Path], object], part: str, reason: str
+) -> None:
+    folder = shutil.copytree(golden / "paraformer-tiny", tmp_path / "checkpoint", copy_function=shutil.copyfile)
+    spoil(folder)
+    with pytest.raises(ModelFileError) as caught:
+        convert(folder, output, "f16")
+    message = str(caught.value)
+    assert message.startswith(f"{folder / part}: ")
+    assert reason in message
+    assert message.isprintable()
+    assert not list(output.parent.iterdir())
 
 
 def with_state(monkeypatch: pytest.MonkeyPatch, change: Callable[[dict[str, object]], object]) -> None:

@@ -74,7 +74,7 @@ def linear(weights: Weights) -> Callable[[Graph], Mapping[str, Tensor]]:
 # What the operations compute.
 
 
-@pytest.mark.parametrize("rows", [2, 7, 33])
+@pytest.mark.parametrize("rows", [1, 2, 7, 33])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_linear_is_a_matrix_product_and_a_bias(
     weights: Weights, tolerances: dict[str, Any], rows: int, threads: int

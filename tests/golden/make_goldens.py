@@ -17,6 +17,7 @@ from pathlib import Path
 from tests.golden.digit_strings import strings
 from tests.golden.reference import (
     DIGITS_MODEL,
+    DIGITS_PARAFORMER_MODEL,
     HERE,
     VAD_MODEL,
     Array,
@@ -35,6 +36,7 @@ from tests.golden.reference import (
 
 DATA = HERE.parent / "data"
 TINY_MODEL = HERE / "sensevoice-tiny"
+TINY_PARAFORMER_MODEL = HERE / "paraformer-tiny"
 
 SAMPLE_RATE = 16_000  # Hz
 STAGE_SAMPLES = 3 * SAMPLE_RATE  # of each recording, for the stages that take much room
@@ -43,6 +45,10 @@ COUNTED_LENGTHS = range(400, 2001)
 BOUNDARY_LENGTHS = (400, 401, 559, 560, 561, 719, 720, 721)
 TINY_STAGES = frozenset({"features", "encoder_input", "block_first", "after_norm", "encoder_out"})
 TINY_RESULTS = frozenset({"argmax", "margin", "tokens", "text"})
+PARAFORMER_STAGES = frozenset({"encoder_out", "acoustic_embeds", "decoder_first", "decoder_out"})
+PARAFORMER_RESULTS = frozenset(
+    {"alphas", "cif_peaks", "fires", "token_count", "argmax", "margin", "tokens", "timestamp_raw", "text"}
+)
 VAD_KEYS = frozenset({"silence", "offline/fixed_800", "online_60ms/fixed_800", "online_60ms/dynamic"})
 TEXTNORMS = ("withitn", "woitn")
 
@@ -99,12 +105,30 @@ def digits(waves: Arrays) -> Arrays:
     return arrays
 
 
-def check_digits(arrays: Arrays, spoken: dict[str, list[str]]) -> None:
-    """Raise ValueError unless every segment says exactly what was spoken."""
+def paraformer_tiny(waves: Arrays) -> Arrays:
+    """Stages and results of the random Paraformer on the first seconds."""
+    short = {stem: samples[:STAGE_SAMPLES] for stem, samples in waves.items()}
+    arrays: Arrays = dump_golden.dump_paraformer(TINY_PARAFORMER_MODEL, short, threads=1)
+    wanted = PARAFORMER_STAGES | PARAFORMER_RESULTS
+    return {name: value for name, value in arrays.items() if name.rpartition("/")[2] in wanted}
+
+
+def digits_paraformer(waves: Arrays) -> Arrays:
+    """What the trained Paraformer reads in each segment."""
+    segmenter = load_vad()
+    pieces: Arrays = {}
+    for stem, samples in waves.items():
+        for index, piece in enumerate(cut(samples, fixed_segments(segmenter, samples))):
+            pieces[f"{stem}/seg{index}"] = piece
+    arrays: Arrays = dump_golden.dump_paraformer(DIGITS_PARAFORMER_MODEL, pieces, threads=1)
+    return {name: value for name, value in arrays.items() if name.rpartition("/")[2] in PARAFORMER_RESULTS}
+
+
+def check_digits(arrays: Arrays, spoken: dict[str, list[str]], result: str) -> None:
+    """Raise ValueError unless every segment says exactly what was spoken; result: key of the text in a segment."""
     for stem, truth in spoken.items():
-        heard = [
-            " ".join(words_of(arrays[f"{stem}/seg{n}/woitn/text"])) for n in range(len(arrays[f"{stem}/segments"]))
-        ]
+        texts = [arrays[name] for name in arrays if name.startswith(f"{stem}/seg") and name.endswith(f"/{result}")]
+        heard = [" ".join(words_of(text)) for text in texts]
         if heard != truth:
             raise ValueError(f"{stem}: spoken {truth}, heard {heard}")
 
@@ -126,8 +150,12 @@ def main() -> None:
         dump_golden.write_segments(HERE / "vad.json", events)
         save(HERE / "sensevoice-tiny.npz", sensevoice_tiny(waves))
         read = digits(waves)
-        check_digits(read, spoken)
+        check_digits(read, spoken, "woitn/text")
         save(HERE / "digits.npz", read)
+        save(HERE / "paraformer-tiny.npz", paraformer_tiny(waves))
+        read = digits_paraformer(waves)
+        check_digits(read, spoken, "text")
+        save(HERE / "digits-paraformer.npz", read)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ HERE = Path(__file__).resolve().parent
 SHARED = Path(os.environ.get("LIVEASR_SHARED", HERE.parents[2] / "shared"))
 VAD_MODEL = SHARED / "models" / "fsmn-vad"
 DIGITS_MODEL = SHARED / "models" / "digits" / "sensevoice"
+DIGITS_PARAFORMER_MODEL = SHARED / "models" / "digits" / "paraformer"
 
 sys.path.insert(0, str(SHARED / "tools" / "reference"))
 # The reference environment has these, the project's own does not: loaded by name, they stay untyped in both.
