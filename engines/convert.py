@@ -1,5 +1,6 @@
 """From a released checkpoint folder to a GGUF file in the layout that FunAudioLLM publishes.
 
+Nobody publishes the streaming Paraformer, so its layout is our own: docs/gguf-paraformer-streaming.md.
 A folder holds `model.pt`, `config.yaml`, `am.mvn` and a vocabulary: for SenseVoice a SentencePiece model `*.bpe.model`,
 for Paraformer `tokens.json`. Tensor names are the checkpoint's own. Matrices of two dimensions take the wanted type;
 norms, biases, FSMN kernels and whatever a block type cannot hold stay f32. FSMN kernels are stored taps first, (K, D).
@@ -127,6 +128,15 @@ def _setting(folder: Path, config: _Config, section: str, key: str) -> int:
     return value
 
 
+def _last_setting(folder: Path, config: _Config, section: str, key: str) -> int:
+    """The last whole number of a list of config.yaml."""
+    table = config.get(section)
+    values = table.get(key) if isinstance(table, dict) else None
+    if not isinstance(values, list) or not values:
+        raise ModelFileError(folder / "config.yaml", f"has no list of whole numbers {section}.{key}")
+    return _setting(folder, {section: {key: values[-1]}}, section, key)
+
+
 def _fraction(folder: Path, config: _Config, section: str, key: str) -> float:
     """One number of config.yaml from 0 to 1."""
     table = config.get(section)
@@ -195,13 +205,7 @@ def _pieces(folder: Path) -> list[str]:
 
 def _add_paraformer(writer: gguf.GGUFWriter, folder: Path, config: _Config) -> None:
     """pf.*: sizes of encoder and decoder, the vocabulary in the order of its ids, thresholds of the predictor."""
-    for key, kind in (
-        ("encoder", "SANMEncoder"),
-        ("decoder", "ParaformerSANMDecoder"),
-        ("predictor", "CifPredictorV2"),
-    ):
-        if config.get(key) != kind:
-            raise ModelFileError(folder / "config.yaml", f"has the {key} {config.get(key)}; only {kind} is known")
+    _check_parts(folder, config, _PARAFORMER_PARTS)
     for key in ("output_size", "attention_heads", "num_blocks", "kernel_size"):
         writer.add_uint32(f"pf.enc.{key}", _setting(folder, config, "encoder_conf", key))
     for key in ("num_blocks", "att_layer_num", "attention_heads", "kernel_size"):
@@ -212,6 +216,53 @@ def _add_paraformer(writer: gguf.GGUFWriter, folder: Path, config: _Config) -> N
     writer.add_array("pf.vocab", tokens)
     for key in ("tail_threshold", "threshold"):
         writer.add_float32(f"pf.predictor.{key}", _fraction(folder, config, "predictor_conf", key))
+
+
+def _add_paraformer_streaming(writer: gguf.GGUFWriter, folder: Path, config: _Config) -> None:
+    """pfs.*, as docs/gguf-paraformer-streaming.md says."""
+    _check_parts(folder, config, _PARAFORMER_PARTS | {"encoder": "SANMEncoderChunkOpt"})
+    for key in ("output_size", "attention_heads", "num_blocks", "kernel_size", "sanm_shfit"):
+        writer.add_uint32(f"pfs.enc.{key}", _setting(folder, config, "encoder_conf", key))
+    for key in ("num_blocks", "att_layer_num", "attention_heads", "kernel_size", "sanm_shfit"):
+        writer.add_uint32(f"pfs.dec.{key}", _setting(folder, config, "decoder_conf", key))
+    for key in ("l_order", "r_order"):
+        writer.add_uint32(f"pfs.predictor.{key}", _setting(folder, config, "predictor_conf", key))
+    for key in ("tail_threshold", "threshold"):
+        writer.add_float32(f"pfs.predictor.{key}", _fraction(folder, config, "predictor_conf", key))
+    for key in ("n_mels", "lfr_m", "lfr_n"):
+        writer.add_uint32(f"pfs.frontend.{key}", _setting(folder, config, "frontend_conf", key))
+    for key, value in _chunks(folder, config).items():
+        writer.add_uint32(f"pfs.{key}", value)
+    tokens = _tokens(folder)
+    writer.add_uint32("pfs.vocab_size", len(tokens))
+    writer.add_array("pfs.vocab", tokens)
+
+
+def _chunks(folder: Path, config: _Config) -> dict[str, int]:
+    """How the model was trained to cut a segment; of several ways the last, which has the longest chunks.
+
+    A chunk of the training is past, now and ahead together: [0, 10, 5] is a chunk of 15 with a stride of 10.
+    """
+    chunk, past, now, encoder_look_back, decoder_look_back = (
+        _last_setting(folder, config, "encoder_conf", key)
+        for key in ("chunk_size", "pad_left", "stride", "encoder_att_look_back_factor", "decoder_att_look_back_factor")
+    )
+    if past + now >= chunk:
+        raise ModelFileError(folder / "config.yaml", f"its chunks of {chunk} frames have none behind {past} + {now}")
+    return {
+        "chunk.past": past,
+        "chunk.now": now,
+        "chunk.ahead": chunk - past - now,
+        "encoder_look_back": encoder_look_back,
+        "decoder_look_back": decoder_look_back,
+    }
+
+
+def _check_parts(folder: Path, config: _Config, parts: dict[str, str]) -> None:
+    """Raise ModelFileError unless the model is made of these classes."""
+    for key, kind in parts.items():
+        if config.get(key) != kind:
+            raise ModelFileError(folder / "config.yaml", f"has the {key} {config.get(key)}; only {kind} is known")
 
 
 def _tokens(folder: Path) -> list[str]:
@@ -249,6 +300,13 @@ _LAYOUTS = {
         ("encoder.", "decoder.", "predictor."),
         _add_paraformer,
         skipped=("decoder.embed.0.weight",),  # which only the training needs
+        never_shrunk=("predictor.cif_output.weight",),
+    ),
+    "ParaformerStreaming": _Layout(
+        "paraformer-streaming",
+        ("encoder.", "decoder.", "predictor."),
+        _add_paraformer_streaming,
+        skipped=("decoder.embed.0.weight",),
         never_shrunk=("predictor.cif_output.weight",),
     ),
     "FsmnVADStreaming": _Layout("fsmn-vad", ("encoder.",), _add_fsmn_vad, matrices_shrink=False),
