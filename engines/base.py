@@ -55,3 +55,40 @@ class Engine(Protocol):
     def close(self) -> None:
         """Free what the engine holds. Closing twice is fine."""
         ...
+
+
+class EngineStream(Protocol):
+    """One segment on its way through a streaming engine. All of its state is in here, so two streams never mix.
+
+    Call `accept` any number of times, then `finish` once. How the frames are cut makes no difference to the result.
+    """
+
+    def accept(self, features: Float32Array) -> Hypothesis:
+        """Take the next frames of the segment.
+
+        Args:
+            features: (T, mel_bins * lfr_m) stacked frames that follow those of the last call, before CMVN; T may be 0.
+
+        Returns:
+            What was heard in the segment so far. It only grows at its end.
+
+        Raises:
+            UsageError: after `finish`.
+        """
+        ...
+
+    def finish(self) -> Hypothesis:
+        """The segment ends here; what was heard in all of it.
+
+        Raises:
+            UsageError: when called twice.
+        """
+        ...
+
+
+class StreamingEngine(Engine, Protocol):
+    """An engine that hears while the segment still goes on; its `decode` is a stream over all frames, finished."""
+
+    def stream(self, options: DecodeOptions) -> EngineStream:
+        """A stream for a new segment. Streams of one engine may be open at the same time, and take turns."""
+        ...

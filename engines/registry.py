@@ -4,8 +4,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from liveasr.engines import cmvn, sensevoice
+from liveasr.engines import cmvn, sensevoice, streaming_model
 from liveasr.engines.base import Engine
+from liveasr.engines.paraformer_streaming import ParaformerStreaming
 from liveasr.errors import ModelFileError
 from liveasr.gguf_file import GgufFile
 
@@ -51,5 +52,14 @@ def _open_sensevoice(file: GgufFile, threads: int, cmvn_path: Path | None) -> En
     return sensevoice.SenseVoice(sensevoice.load(file, normalisation), threads, owns_model=True)
 
 
-_OPENERS: dict[str, Callable[[GgufFile, int, Path | None], Engine]] = {sensevoice.ARCHITECTURE: _open_sensevoice}
+def _open_paraformer_streaming(file: GgufFile, threads: int, cmvn_path: Path | None) -> Engine:
+    dims = streaming_model.INPUT_SIZE
+    normalisation = cmvn.from_kaldi(cmvn_path, dims) if cmvn_path else cmvn.from_gguf(file, dims)
+    return ParaformerStreaming(streaming_model.load(file, normalisation), threads, owns_model=True)
+
+
+_OPENERS: dict[str, Callable[[GgufFile, int, Path | None], Engine]] = {
+    sensevoice.ARCHITECTURE: _open_sensevoice,
+    streaming_model.ARCHITECTURE: _open_paraformer_streaming,
+}
 ARCHITECTURES = tuple(_OPENERS)
