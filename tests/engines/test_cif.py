@@ -88,7 +88,7 @@ def step_by_step(rows: Float32Array, alphas: Float32Array) -> list[Float32Array]
 @given(st.lists(st.integers(0, 64), max_size=60))
 def test_embeddings_are_those_of_a_loop(sixty_fourths: list[int]) -> None:
     """Weights that float32 adds up without rounding, so that both must fire in the same steps."""
-    alphas = np.array(sixty_fourths, np.float32) / 64
+    alphas = np.array(sixty_fourths, np.float32) / np.float32(64)
     rows = hidden(len(alphas))
     found = integrate(rows, alphas, 0.5)
     expected = step_by_step(np.pad(rows, ((0, 1), (0, 0))), np.append(alphas, np.float32(0.5)))

@@ -14,11 +14,13 @@ CHILD = Path(__file__).parent / "decode_mutants.py"
 
 
 @pytest.mark.parametrize("weight_type", ["f32", "q8_0"])
+@pytest.mark.parametrize("family", ["sensevoice", "paraformer"])
 def test_mutants_are_refused_or_decoded_and_never_crash(
-    tiny: Converted, weight_type: WeightType, tmp_path: Path
+    tiny: Converted, tiny_paraformer: Converted, family: str, weight_type: WeightType, tmp_path: Path
 ) -> None:
+    model = (tiny if family == "sensevoice" else tiny_paraformer)(weight_type)
     done = subprocess.run(
-        [sys.executable, str(CHILD), str(tiny(weight_type)), str(tmp_path), str(MUTANTS)],
+        [sys.executable, str(CHILD), str(model), str(tmp_path), str(MUTANTS)],
         capture_output=True,
         text=True,
         timeout=240,

@@ -88,8 +88,8 @@ def test_every_stage_of_real_recordings_matches_the_reference(
 
 def test_threads_change_nothing_and_logits_name_the_ids(weights: Weights, golden: Path) -> None:
     reference = np.load(golden / "paraformer-tiny.npz")
-    inputs = [reference[f"digits-clean/{name}"] for name in ("acoustic_embeds", "encoder_out")]
-    one, two = run(weights, *inputs), run(weights, *inputs, threads=2)
+    embeddings, memory = (reference[f"digits-clean/{name}"] for name in ("acoustic_embeds", "encoder_out"))
+    one, two = run(weights, embeddings, memory), run(weights, embeddings, memory, threads=2)
     np.testing.assert_array_equal(one["logits"], two["logits"])
     np.testing.assert_array_equal(one["ids"], one["logits"].argmax(axis=1))
 
