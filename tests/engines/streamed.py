@@ -31,7 +31,7 @@ def frames(golden: Path, stem: str, samples: int = STAGE_SAMPLES) -> Float32Arra
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """The reference's run over the first `STAGE_SAMPLES` of a recording, one entry a chunk in each list."""
+    """The reference's run over the beginning of a recording, one entry a chunk in each list."""
 
     encoder_out: list[Float32Array]
     """(W, D) each."""
@@ -46,8 +46,12 @@ class Run:
 
 
 def run_of(golden: Path, stem: str, chunks: Chunks) -> Run:
-    """The stages of one run."""
-    arrays = np.load(golden / "paraformer-streaming-tiny.npz")
+    """The stages of one run of the tiny model."""
+    return run_in(np.load(golden / "paraformer-streaming-tiny.npz"), stem, chunks)
+
+
+def run_in(arrays: Any, stem: str, chunks: Chunks) -> Run:
+    """The stages of one run in a file of any model."""
     prefix = f"{stem}/{name_of(chunks)}"
 
     def parts(name: str, sizes: str) -> list[Any]:

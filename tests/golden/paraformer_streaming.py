@@ -138,17 +138,18 @@ def key(sizes: tuple[int, ...], backs: tuple[int, int]) -> str:
 
 
 def dump(checkpoint: Path, waves: Arrays) -> Arrays:
-    """Stages of any checkpoint at chunk size [0, 10, 5] with look-backs 4 and 1, and the frames of the recordings."""
+    """Stages of any checkpoint for all chunk sizes and look-backs, and the frames of the recordings."""
     model = common.load_reference(checkpoint)
     recorder = Recorder(model.model)
     module = importlib.import_module("funasr.frontends.wav_frontend")
     offline = module.WavFrontend(**model.kwargs["frontend_conf"])
     arrays: Arrays = {}
     for stem, samples in waves.items():
-        found = stages(run(model, recorder, samples, CHUNK_SIZES[0], LOOK_BACKS[1]))
         fbank = offline.forward_fbank(torch.from_numpy(samples)[None], [samples.size])[0][0]
         arrays[f"{stem}/fbank"] = dump_golden.array(fbank)
-        arrays |= dump_golden.prefixed(f"{stem}/{key(CHUNK_SIZES[0], LOOK_BACKS[1])}", found)
+        for sizes, backs in itertools.product(CHUNK_SIZES, LOOK_BACKS):
+            found = stages(run(model, recorder, samples, sizes, backs))
+            arrays |= dump_golden.prefixed(f"{stem}/{key(sizes, backs)}", found)
     return arrays
 
 
