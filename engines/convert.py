@@ -29,6 +29,22 @@ WeightType: TypeAlias = Literal["f32", "f16", "q8_0"]
 _Q8_0_BLOCK = 32  # values
 _MATRIX_DIMS = 2
 _PARAFORMER_PARTS = {"encoder": "SANMEncoder", "decoder": "ParaformerSANMDecoder", "predictor": "CifPredictorV2"}
+_Settings: TypeAlias = dict[tuple[str, str], float]
+# What a GGUF file cannot tell, so that the engine takes it for granted: of the streaming Paraformer, then of the other.
+_STREAMING_SETTINGS: _Settings = {
+    ("predictor_conf", "smooth_factor"): 1,
+    ("predictor_conf", "noise_threshold"): 0,
+    ("model_conf", "blank_id"): 0,
+    ("model_conf", "sos"): 1,
+    ("model_conf", "eos"): 2,
+}
+_PARAFORMER_SETTINGS: _Settings = {
+    ("encoder_conf", "sanm_shfit"): 0,
+    ("decoder_conf", "sanm_shfit"): 0,
+    ("predictor_conf", "l_order"): 1,
+    ("predictor_conf", "r_order"): 1,
+    **_STREAMING_SETTINGS,
+}
 _MAX_UINT32 = 2**32 - 1
 _Config: TypeAlias = dict[str, Any]
 
@@ -206,6 +222,7 @@ def _pieces(folder: Path) -> list[str]:
 def _add_paraformer(writer: gguf.GGUFWriter, folder: Path, config: _Config) -> None:
     """pf.*: sizes of encoder and decoder, the vocabulary in the order of its ids, thresholds of the predictor."""
     _check_parts(folder, config, _PARAFORMER_PARTS)
+    _check_settings(folder, config, _PARAFORMER_SETTINGS)
     for key in ("output_size", "attention_heads", "num_blocks", "kernel_size"):
         writer.add_uint32(f"pf.enc.{key}", _setting(folder, config, "encoder_conf", key))
     for key in ("num_blocks", "att_layer_num", "attention_heads", "kernel_size"):
@@ -221,6 +238,7 @@ def _add_paraformer(writer: gguf.GGUFWriter, folder: Path, config: _Config) -> N
 def _add_paraformer_streaming(writer: gguf.GGUFWriter, folder: Path, config: _Config) -> None:
     """pfs.*, as docs/gguf-paraformer-streaming.md says."""
     _check_parts(folder, config, _PARAFORMER_PARTS | {"encoder": "SANMEncoderChunkOpt"})
+    _check_settings(folder, config, _STREAMING_SETTINGS)
     for key in ("output_size", "attention_heads", "num_blocks", "kernel_size", "sanm_shfit"):
         writer.add_uint32(f"pfs.enc.{key}", _setting(folder, config, "encoder_conf", key))
     for key in ("num_blocks", "att_layer_num", "attention_heads", "kernel_size", "sanm_shfit"):
@@ -263,6 +281,15 @@ def _check_parts(folder: Path, config: _Config, parts: dict[str, str]) -> None:
     for key, kind in parts.items():
         if config.get(key) != kind:
             raise ModelFileError(folder / "config.yaml", f"has the {key} {config.get(key)}; only {kind} is known")
+
+
+def _check_settings(folder: Path, config: _Config, settings: _Settings) -> None:
+    """Raise ModelFileError where one of these settings has another value; one that is missing has this one."""
+    for (section, key), usual in settings.items():
+        table = config.get(section)
+        value = table.get(key, usual) if isinstance(table, dict) else usual
+        if value != usual:
+            raise ModelFileError(folder / "config.yaml", f"has {section}.{key} {value}; only {usual} is known")
 
 
 def _tokens(folder: Path) -> list[str]:

@@ -153,7 +153,7 @@ class Paraformer:
         """Text and words of the best ids (N,)."""
         ids = tuple(token for token in best.tolist() if token not in _SILENT_IDS)
         spans_ms = token_spans(fired.peaks, len(ids)) * _STEP_MS
-        # A step shares its end with the windows of the next ones: the last half may lie behind the segment.
+        # Stacking rounds the steps up: the segment may end half a step before its last step does.
         end_ms = max(0, (len(fired.alphas) - 1) * _STEP_MS - _STEP_MS // 2)
         pieces = [
             TimedPiece(self.model.vocabulary[token], *(math.floor(min(max(time, 0), end_ms)) for time in span))

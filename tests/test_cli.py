@@ -216,6 +216,22 @@ def test_the_demonstration_model_is_called_so_once(run: Run, clean: Path, noisy:
     assert NOTICE not in result.out
 
 
+def test_every_built_in_model_hears_the_recording_and_is_called_a_demonstration(run: Run, clean: Path) -> None:
+    for name in store.DEMONSTRATION_MODELS:
+        result = run("transcribe", "--model", name, clean)
+        assert (result.code, result.out) == (0, CLEAN_TEXT)
+        assert result.err.startswith(f"liveasr: '{name}' is a demonstration")
+
+
+@pytest.mark.parametrize("command", [("transcribe",), ("live", "--file")], ids=lambda command: command[0])
+def test_language_that_a_model_cannot_be_told_is_refused_before_anything_is_done(
+    run: Run, clean: Path, command: tuple[str, ...]
+) -> None:
+    result = run(command[0], "--model", "digits-paraformer", "--language", "zh", *command[1:], clean)
+    assert (result.code, result.out) == (1, "")
+    assert result.err.splitlines()[-1] == "liveasr: --language zh: digits-paraformer takes auto"
+
+
 def test_no_notice_is_printed_for_another_model(run: Run, clean: Path, tmp_path: Path) -> None:
     model = tmp_path / "mine.gguf"
     model.write_bytes(store.built_in("digits").read_bytes())

@@ -1,6 +1,6 @@
 """Sound in, words out, through everything that is real: decoding, VAD, model.
 
-The built-in model knows the ten digits; what is said in the recordings is known, so the words must be right.
+The built-in models know the ten digits; what is said in the recordings is known, so the words must be right.
 """
 
 import json
@@ -29,9 +29,10 @@ from tests.data.make_recordings import Recording, render, words
 from tests.sounds import RECORDINGS, load, pink, silence, white
 
 
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    engine = open_engine(store.built_in(store.DEMONSTRATION_MODEL), threads=1)
+@pytest.fixture(scope="module", params=store.DEMONSTRATION_MODELS)
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """Each of the models: one of every architecture."""
+    engine = open_engine(store.built_in(request.param), threads=1)
     yield engine
     engine.close()
 

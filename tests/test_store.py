@@ -63,7 +63,10 @@ def test_download_command_names_the_folder(folder: Path) -> None:
     assert f"--local-dir '{folder}'" in store.download_command()
 
 
-@pytest.mark.parametrize(("name", "architecture"), [("digits", "sensevoice-small"), ("fsmn-vad", "fsmn-vad")])
+@pytest.mark.parametrize(
+    ("name", "architecture"),
+    [("digits", "sensevoice-small"), ("digits-paraformer", "paraformer"), ("fsmn-vad", "fsmn-vad")],
+)
 def test_built_in_model_is_found_wherever_the_folder_is(folder: Path, name: str, architecture: str) -> None:
     add(folder, name)  # a file of that name does not hide it
     with GgufFile(store.find(name)) as file:
@@ -98,13 +101,13 @@ def test_unknown_name_lists_what_is_known(folder: Path) -> None:
     (folder / "notes.txt").write_text("no model", encoding="utf-8")
     with pytest.raises(ModelNotFoundError, match="no model named nothing") as caught:
         store.find("nothing")
-    assert str(caught.value).endswith("known here: digits, alpha, zulu")
+    assert str(caught.value).endswith("known here: digits, digits-paraformer, alpha, zulu")
     assert str(folder) in str(caught.value)
 
 
 def test_unknown_name_without_a_folder_lists_the_demonstration(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(store.FOLDER_VARIABLE, str(folder / "not" / "there"))
-    with pytest.raises(ModelNotFoundError, match=r"known here: digits$"):
+    with pytest.raises(ModelNotFoundError, match=r"known here: digits, digits-paraformer$"):
         store.find("nothing")
 
 
@@ -153,6 +156,21 @@ def test_broken_and_foreign_files_do_not_hide_a_good_one(folder: Path) -> None:
 def test_any_architecture_that_is_asked_for_will_do(folder: Path) -> None:
     path = add(folder, "other", architecture="paraformer")
     assert store.best_installed(("sensevoice-small", "paraformer")) == path
+
+
+def test_architecture_counts_for_more_than_the_weights(folder: Path) -> None:
+    add(folder, "paraformer-f16", "f16", architecture="paraformer")
+    path = add(folder, "sensevoice-small-q8", "q8_0")
+    assert store.best_installed(("sensevoice-small", "paraformer")) == path
+
+
+def test_built_in_speech_models_are_demonstrations_and_copies_of_them_are_not(folder: Path) -> None:
+    for name in store.DEMONSTRATION_MODELS:
+        assert store.is_demonstration(store.find(name))
+        copied = folder / f"{name}.gguf"
+        copied.write_bytes(store.find(name).read_bytes())
+        assert not store.is_demonstration(copied)
+    assert not store.is_demonstration(store.find(store.VAD_MODEL))
 
 
 def test_model_without_tensors_ranks_as_f32(folder: Path) -> None:

@@ -61,7 +61,7 @@ def live(
     found = None if file else capture.find_device(device)
     with Recording(file) if file else contextlib.nullcontext() as recording:
         if server is None:
-            engine, name = options.open_model(model, threads, cmvn)
+            engine, name = options.open_model(model, threads, cmvn, language)
             opened = _own(engine, name, DecodeOptions(language, itn), vad or "fsmn", config)
         else:
             opened = _remote(server, model, language, itn, token, config)
@@ -148,5 +148,5 @@ async def _remote(
         if any(offer.demonstration and offer.name == chosen for offer in stream.ready.models):
             others = [offer.name for offer in stream.ready.models if not offer.demonstration]
             more = f"The server has others: {', '.join(others)} (--model)" if others else "The server has no other."
-            options.notice_demonstration(more)
+            options.notice_demonstration(chosen, more)
         yield stream, chosen

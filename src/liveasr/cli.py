@@ -330,8 +330,8 @@ def models() -> None:
 def convert(**settings: Any) -> int:
     """Convert a released checkpoint to a GGUF file.
 
-    DIR holds model.pt, config.yaml, am.mvn and, for SenseVoice, *.bpe.model. Nothing in model.pt is executed, and
-    PyTorch is not needed.
+    DIR holds model.pt, config.yaml, am.mvn and, for SenseVoice, *.bpe.model, for Paraformer, tokens.json. Nothing in
+    model.pt is executed, and PyTorch is not needed.
     """
     from liveasr.commands import convert as run
 

@@ -62,7 +62,7 @@ def transcribe(
     jobs = targets.plan(recordings, list(dict.fromkeys(formats)), output, force=force)
     if not jobs:
         return 1
-    engine, name = open_model(model, threads, cmvn)
+    engine, name = open_model(model, threads, cmvn, language)
     recognizer = Recognizer(engine, DecodeOptions(language, itn))
     try:
         failures = batch.run(jobs, recognizer, detectors(vad, config), name, words=words)

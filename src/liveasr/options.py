@@ -6,7 +6,9 @@ from pathlib import Path
 from liveasr import store
 from liveasr.engines.base import Engine
 from liveasr.engines.registry import ARCHITECTURES, open_engine
+from liveasr.errors import UsageError
 from liveasr.stream.detect import DetectorKind
+from liveasr.types import Language
 from liveasr.vad.config import VadConfig
 
 _log = logging.getLogger("liveasr")
@@ -38,14 +40,25 @@ def notice_webrtc(vad: DetectorKind) -> None:
         _log.warning("WebRTC's voice activity detector takes music and babble for speech; fsmn is more exact")
 
 
-def notice_demonstration(where_to_get_more: str) -> None:
+def notice_demonstration(model: str, where_to_get_more: str) -> None:
     """Warn that nobody should expect more than digits."""
-    _log.warning("'digits' is a demonstration: it knows ten words, zero to nine, in English. %s", where_to_get_more)
+    _log.warning("'%s' is a demonstration: it knows ten words, zero to nine, in English. %s", model, where_to_get_more)
 
 
-def open_model(model: str | None, threads: int | None, cmvn: Path | None) -> tuple[Engine, str]:
-    """The engine of a model, or of the best one installed, and the model's name."""
+def open_model(
+    model: str | None, threads: int | None, cmvn: Path | None, language: Language = "auto"
+) -> tuple[Engine, str]:
+    """The engine of a model, or of the best one installed, and the model's name.
+
+    Raises:
+        ModelError: there is no such model, or it cannot be run.
+        UsageError: it cannot be told that language.
+    """
     path = store.find(model) if model else store.best_installed(ARCHITECTURES)
-    if path == store.built_in(store.DEMONSTRATION_MODEL):
-        notice_demonstration(f"A full model: {store.download_command()}")
-    return open_engine(path, threads, cmvn), path.stem
+    if store.is_demonstration(path):
+        notice_demonstration(path.stem, f"A full model: {store.download_command()}")
+    engine = open_engine(path, threads, cmvn)
+    if language not in engine.languages:
+        engine.close()
+        raise UsageError(f"--language {language}: {path.stem} takes {', '.join(engine.languages)}")
+    return engine, path.stem

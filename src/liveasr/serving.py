@@ -72,9 +72,9 @@ def _chosen(models: Sequence[str]) -> list[Path]:
 
 def _offer(path: Path, threads: int | None) -> OfferedModel:
     """A model with as many lanes as the machine has cores for."""
-    demonstration = path == store.built_in(store.DEMONSTRATION_MODEL)
+    demonstration = store.is_demonstration(path)
     if demonstration:
-        notice_demonstration(f"A full model: {store.download_command()}")
+        notice_demonstration(path.stem, f"A full model: {store.download_command()}")
     engine = open_engine(path, threads)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     lanes = [engine.lane() for _ in range(cores // engine.threads - 1)]

@@ -12,11 +12,15 @@ from liveasr.gguf_file import GgufFile
 
 FOLDER_VARIABLE = "LIVEASR_MODELS"
 DEMONSTRATION_MODEL = "digits"
+"""What is served, and recommended for a try, where nothing else is installed."""
+DEMONSTRATION_MODELS = (DEMONSTRATION_MODEL, "digits-paraformer")
+"""All built-in speech models: each knows ten words."""
 VAD_MODEL = "fsmn-vad"
-_BUILT_IN = (DEMONSTRATION_MODEL, VAD_MODEL)
+_BUILT_IN = (*DEMONSTRATION_MODELS, VAD_MODEL)
 _SUFFIX = ".gguf"
 _PREFERRED_TYPES = ("f16", "q8_0", "f32")
-"""Of several installed models the one with these weights first: f16 is as exact as f32 and faster than both."""
+"""Of several installed models of an architecture the one with these weights first: f16 is as exact as f32 and faster
+than both."""
 
 
 def models_folder() -> Path:
@@ -45,7 +49,7 @@ def find(model: str) -> Path:
         return built_in(model)
     path = models_folder() / f"{model}{_SUFFIX}"
     if not path.is_file():
-        names = ", ".join([DEMONSTRATION_MODEL, *(path.stem for path in _installed())])
+        names = ", ".join([*DEMONSTRATION_MODELS, *(path.stem for path in _installed())])
         raise ModelNotFoundError(f"no model named {model} in {models_folder()}; known here: {names}")
     return path
 
@@ -55,11 +59,16 @@ def built_in(name: str) -> Path:
     return Path(str(resources.files("liveasr.models") / f"{name}{_SUFFIX}"))
 
 
+def is_demonstration(path: Path) -> bool:
+    """Whether a file is one of the built-in speech models, of which nobody should expect more than digits."""
+    return path in map(built_in, DEMONSTRATION_MODELS)
+
+
 def best_installed(architectures: tuple[str, ...]) -> Path:
-    """The installed model to use when none is named. The demonstration model never stands in for one.
+    """The installed model to use when none is named. A demonstration model never stands in for one.
 
     Args:
-        architectures: what the engines run.
+        architectures: what the engines run, the best first.
 
     Raises:
         ModelNotFoundError: no full model is installed; the message says how to get one.
@@ -69,7 +78,7 @@ def best_installed(architectures: tuple[str, ...]) -> Path:
         try:
             with GgufFile(path) as file:
                 if file.architecture in architectures:
-                    ranked.append((_rank(file), path))
+                    ranked.append((architectures.index(file.architecture), _rank(file), path))
         except ModelError:
             continue  # half a download is no reason to refuse a whole model beside it
     if not ranked:
@@ -77,7 +86,7 @@ def best_installed(architectures: tuple[str, ...]) -> Path:
             f"no speech model is installed; get one with: {download_command()} (from pip install huggingface_hub), "
             f"or try the demonstration, which knows ten digits: --model {DEMONSTRATION_MODEL}"
         )
-    return min(ranked)[1]
+    return min(ranked)[-1]
 
 
 def _installed() -> Iterator[Path]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from liveasr import store
 from liveasr.clients import bench
 from liveasr.clients.bench import STAGES, Measurement, measure, table
 from liveasr.engines.base import DecodeOptions
@@ -112,11 +113,12 @@ def test_the_machine_is_told() -> None:
     assert 10 < bench.peak_memory_mb() < 100_000
 
 
-def test_the_command_prints_one_json_document(recording: Path) -> None:
-    command = [sys.executable, "-m", "liveasr", "bench", "--model", "digits", "--runs", "1", "--json", str(recording)]
+@pytest.mark.parametrize("model", store.DEMONSTRATION_MODELS)
+def test_the_command_prints_one_json_document(recording: Path, model: str) -> None:
+    command = [sys.executable, "-m", "liveasr", "bench", "--model", model, "--runs", "1", "--json", str(recording)]
     result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     document = json.loads(result.stdout)
-    assert document["model"] == "digits"
+    assert document["model"] == model
     assert document["threads"] >= 1
     assert document["peak_memory_mb"] > 10
     (row,) = document["recordings"]

@@ -14,6 +14,7 @@ import pytest
 import soundfile
 import srt
 
+from liveasr import store
 from liveasr.clients.keep import Keep
 from liveasr.errors import OutputError, UsageError
 from liveasr.types import LiveTranscript, Transcript
@@ -49,10 +50,11 @@ def test_a_recording_is_captioned_and_kept_in_every_form(data: Path, tmp_path: P
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in kept)
 
 
-def test_live_text_is_the_file_transcribers(data: Path) -> None:
-    transcribe = [sys.executable, "-m", "liveasr", "transcribe", "--model", "digits", str(data / "digits-noisy.wav")]
+@pytest.mark.parametrize("model", store.DEMONSTRATION_MODELS)
+def test_live_text_is_the_file_transcribers(data: Path, model: str) -> None:
+    transcribe = [sys.executable, "-m", "liveasr", "transcribe", "--model", model, str(data / "digits-noisy.wav")]
     expected = subprocess.run(transcribe, capture_output=True, text=True, timeout=60, check=True)
-    assert live("--file", data / "digits-noisy.wav").stdout == expected.stdout
+    assert live("--model", model, "--file", data / "digits-noisy.wav").stdout == expected.stdout
 
 
 def test_ctrl_c_finishes_the_last_words_and_keeps_everything(data: Path, tmp_path: Path) -> None:

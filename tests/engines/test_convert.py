@@ -196,9 +196,18 @@ def test_vad_is_written_in_the_published_layout_and_never_shrinks(
         assert_holds_checkpoint(file, folder, "f32")
 
 
-@pytest.mark.parametrize(("name", "folder"), [("digits", "digits/sensevoice"), ("fsmn-vad", "fsmn-vad")])
-def test_built_in_model_is_what_its_checkpoint_becomes(shared: Path, output: Path, name: str, folder: str) -> None:
-    convert(shared / "models" / folder, output, "f32")
+@pytest.mark.parametrize(
+    ("name", "folder", "weight_type"),
+    [
+        ("digits", "digits/sensevoice", "f32"),
+        ("digits-paraformer", "digits/paraformer", "f16"),
+        ("fsmn-vad", "fsmn-vad", "f32"),
+    ],
+)
+def test_built_in_model_is_what_its_checkpoint_becomes(
+    shared: Path, output: Path, name: str, folder: str, weight_type: WeightType
+) -> None:
+    convert(shared / "models" / folder, output, weight_type)
     assert output.read_bytes() == store.built_in(name).read_bytes()
 
 
@@ -302,6 +311,9 @@ BROKEN_PARAFORMER: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "another encoder": (setting("encoder: SANMEncoder", "encoder: Conformer"), "config.yaml", "only SANMEncoder"),
     "another decoder": (setting("decoder: ParaformerSANMDecoder", "decoder: x"), "config.yaml", "has the decoder x;"),
     "another predictor": (setting("predictor: CifPredictorV2", "predictor: CifPredictorV3"), "config.yaml", "only Cif"),
+    "memory of the past": (setting("sanm_shfit: 0", "sanm_shfit: 5"), "config.yaml", "has encoder_conf.sanm_shfit 5;"),
+    "convolution of the past": (setting("l_order: 1", "l_order: 2"), "config.yaml", "has predictor_conf.l_order 2;"),
+    "another end": (setting("model_conf:", "model_conf:\n  eos: 7"), "config.yaml", "has model_conf.eos 7; only 2 is"),
     "no tail": (setting("tail_threshold: 0.45", "x: 1"), "config.yaml", "predictor_conf.tail_threshold"),
     "tail in words": (setting("tail_threshold: 0.45", "tail_threshold: a"), "config.yaml", "no number from 0 to 1"),
     "tail of a truth": (setting("tail_threshold: 0.45", "tail_threshold: true"), "config.yaml", "no number from"),

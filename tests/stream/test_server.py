@@ -45,7 +45,8 @@ TOKEN = "s3cret"  # noqa: S105 - of servers that live for one test
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ServerProcess]:
-    with ServerProcess() as process:
+    models = (argument for name in store.DEMONSTRATION_MODELS for argument in ("--model", name))
+    with ServerProcess(*models) as process:
         yield process
         code, _out, err = process.stop()
     assert code == 0, err
@@ -69,15 +70,16 @@ def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
         time.sleep(0.02)
 
 
-def test_finals_over_the_wire_equal_those_of_the_file(server: ServerProcess, samples: Float32Array) -> None:
-    engine = open_engine(store.find("digits"), threads=1)
+@pytest.mark.parametrize("model", store.DEMONSTRATION_MODELS)
+def test_finals_over_the_wire_equal_those_of_the_file(server: ServerProcess, samples: Float32Array, model: str) -> None:
+    engine = open_engine(store.find(model), threads=1)
     with AudioFile(Path(__file__).parents[1] / "data" / "digits-clean.wav") as audio:
         recognizer = Recognizer(engine, DecodeOptions())
         offline = list(transcribe(audio.blocks(), recognizer, detectors("fsmn", VadConfig())()))
     engine.close()
     payload = encode_pcm(samples, "s16le")
     for frame_bytes in (40, 640, 3_202, 1 << 18):
-        found = finals(talk(server.ws_url, Start(), payload, frame_bytes))
+        found = finals(talk(server.ws_url, Start(model=model), payload, frame_bytes))
         assert [(each.text, each.start_ms, each.end_ms) for each in found] == [
             (each.text, each.start_ms, each.end_ms) for each in offline
         ]
