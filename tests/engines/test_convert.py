@@ -349,6 +349,7 @@ def test_broken_paraformer_is_named_with_the_reason(
 
 BROKEN_STREAMING: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "offline encoder": (setting("SANMEncoderChunkOpt", "SANMEncoder"), "config.yaml", "only SANMEncoderChunkOpt"),
+    "smoothed": (setting("tail_mask: false", "smooth_factor: 2"), "config.yaml", "smooth_factor 2; only 1 is known"),
     "no shift": (setting("sanm_shfit: 5", "x: 5"), "config.yaml", "no whole number decoder_conf.sanm_shfit"),
     "no order": (setting("l_order: 1", "x: 1"), "config.yaml", "no whole number predictor_conf.l_order"),
     "no threshold": (setting("  threshold: 1.0", "  x: 1"), "config.yaml", "predictor_conf.threshold"),
