@@ -4,7 +4,8 @@ A word is committed once two successive hypotheses agree on it and on all before
 https://arxiv.org/abs/2005.11185), unless it is among the last words heard, which more audio often changes, or part of a
 repetition, which recognisers fall into and agree on. A word is a character in the scripts that write no spaces.
 
-Hypotheses are compared by what is said and placed by when: words that end before the last committed one ended are
+A hypothesis that begins with all the committed words goes on behind them, whenever they are said to be: a Paraformer
+moves its words as more audio comes. Any other is placed by when: words that end before the last committed one ended are
 covered by it. So a hypothesis that hears an old passage otherwise can neither withdraw nor double what is committed.
 
 The final of a segment closes it: `committed` then gets the words of the final that come after those committed before.
@@ -75,8 +76,9 @@ class Stabilizer:
 
     def _uncommitted(self, words: Sequence[Word]) -> list[Word]:
         """The words behind the last committed one."""
-        if not self._committed:
-            return list(words)
+        count = len(self._committed)
+        if len(words) >= count and all(map(_same, words, self._committed)):
+            return list(words[count:])
         until_ms = self._committed[-1].end_ms
         rest = [word for word in words if (word.start_ms + word.end_ms) // 2 > until_ms]
         if rest and rest[0] is words[0] and not rest[0].text.startswith(" "):

@@ -21,7 +21,7 @@ from liveasr.engines.registry import open_engine
 from liveasr.stream.decode import AudioFile
 from liveasr.stream.detect import Detector, FsmnDetector, WindowDetector
 from liveasr.stream.recognize import Recognizer
-from liveasr.types import SAMPLE_RATE_HZ, Float32Array, Transcript
+from liveasr.types import SAMPLE_RATE_HZ, SAMPLES_PER_MS, Float32Array, Transcript
 from liveasr.vad.config import VadConfig
 from liveasr.vad.weights import FsmnWeights
 from tests.chunking import assert_same_for_any_split, pieces
@@ -169,21 +169,24 @@ SPEAKERS = ("george", "lucas", "nicolas", "theo", "yweweler")
 TAKES = 5  # recordings 0 .. 4 of each speaker and digit, which the model was not trained on
 
 
-def digit_strings(folder: Path) -> Iterator[tuple[list[str], Float32Array]]:
-    """(words, samples) of strings joined from single recorded digits, one speaker a string."""
+def digit_strings(folder: Path) -> Iterator[tuple[list[str], Float32Array, list[tuple[float, float]]]]:
+    """(words, samples, [start, end] of each word in ms) of strings joined from single digits, one speaker a string."""
     random = np.random.default_rng(SEED)
     for _ in range(COUNT):
         speaker = random.choice(SPEAKERS)
         digits = random.integers(10, size=random.integers(3, 7, endpoint=True))
         parts = [np.zeros(SAMPLE_RATE_HZ // 2)]
+        spans_ms = []
         for digit in digits:
             path = folder / f"{digit}_{speaker}_{random.integers(TAKES)}.wav"
             samples, rate_hz = soundfile.read(path, dtype="float64")
             gap = np.zeros(round(random.uniform(0.05, 0.3) * SAMPLE_RATE_HZ))
+            start_ms = sum(map(len, parts)) / SAMPLES_PER_MS
             parts += [soxr.resample(samples, rate_hz, SAMPLE_RATE_HZ), gap]
+            spans_ms.append((start_ms, start_ms + len(parts[-2]) / SAMPLES_PER_MS))
         parts[-1] = np.zeros(SAMPLE_RATE_HZ // 2)
         integers = np.round(np.concatenate(parts).clip(-1, 1) * 32767)
-        yield words("".join(map(str, digits))).split(), (integers / 32768).astype(np.float32)
+        yield words("".join(map(str, digits))).split(), (integers / 32768).astype(np.float32), spans_ms
 
 
 def word_errors(truth: list[str], heard: list[str]) -> int:
@@ -215,7 +218,7 @@ def test_few_words_of_real_voices_are_wrong(
     shared: Path, engine: Engine, fsmn: FsmnWeights, tolerances: dict[str, Any]
 ) -> None:
     errors = total = 0
-    for truth, samples in digit_strings(shared / "audio" / "fsdd"):
+    for truth, samples, _spans_ms in digit_strings(shared / "audio" / "fsdd"):
         heard = " ".join(texts(pieces(samples, 3200), engine, fsmn)).split()
         errors += word_errors(truth, heard)
         total += len(truth)

@@ -485,8 +485,9 @@ def test_closing_an_engine_frees_its_file(tiny: Converted) -> None:
         engine.decode(FEATURES, DecodeOptions())
 
 
-def test_opening_and_closing_again_and_again_costs_nothing(tolerances: dict[str, Any]) -> None:
-    path = store.built_in("digits")
+@pytest.mark.parametrize("model", store.DEMONSTRATION_MODELS)
+def test_opening_and_closing_again_and_again_costs_nothing(tolerances: dict[str, Any], model: str) -> None:
+    path = store.built_in(model)
 
     def cycle() -> None:
         engine = open_engine(path, threads=1)

@@ -303,6 +303,17 @@ def test_closing_twice_is_fine_and_use_after_it_an_error(tiny_paraformer: Conver
     assert open_files() == before
 
 
+def test_normalisation_may_come_from_an_am_mvn(tiny_paraformer: Converted, tmp_path: Path) -> None:
+    bare = edited(tiny_paraformer(), tmp_path / "m.gguf", tensors={"cmvn.shift": None, "cmvn.scale": None})
+    heard = []
+    for path, mvn in ((tiny_paraformer(), None), (bare, tiny_paraformer.checkpoint / "am.mvn")):
+        engine = open_engine(path, 1, mvn)
+        heard.append(engine.decode(noise(60), OPTIONS))
+        engine.close()
+    assert heard[0] == heard[1]
+    assert heard[0].token_ids
+
+
 def test_file_without_normalisation_runs_with_a_warning(
     tiny_paraformer: Converted, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -67,6 +67,24 @@ def test_agreement_ignores_case_and_ends_at_the_first_difference() -> None:
     assert (stabilizer.committed, stabilizer.tentative) == ("three", " two four")
 
 
+def test_words_that_move_are_not_doubled() -> None:
+    stabilizer = Stabilizer()
+    stabilizer.accept(words("three one"), heard(2), FOREVER)
+    stabilizer.accept(words("three one four"), heard(2), FOREVER)
+    stabilizer.accept(words("Three one four", start_ms=2 * WORD_MS), heard(5), FOREVER)
+    assert stabilizer.committed + stabilizer.tentative == "three one four"
+    stabilizer.finish(words("three one four five", start_ms=3 * WORD_MS))
+    assert stabilizer.committed == "three one four five"
+
+
+def test_word_that_is_said_twice_is_kept_twice() -> None:
+    stabilizer = Stabilizer()
+    for _ in range(2):
+        stabilizer.accept(words("no"), heard(1), FOREVER)
+    stabilizer.accept(words("no no"), heard(2), FOREVER)
+    assert (stabilizer.committed, stabilizer.tentative) == ("no", " no")
+
+
 def test_a_hypothesis_of_the_end_alone_continues_the_text() -> None:
     stabilizer = Stabilizer()
     for _ in range(2):
