@@ -49,6 +49,7 @@ class ParaformerStream:
         self._ahead = np.zeros((0, width), np.float32), np.zeros(0, np.float32)  # rows that have not fired yet
         self._ids: list[int] = []
         self._pieces: list[TimedPiece] = []
+        self._heard = Hypothesis((), "", ())
         self._finished = False
 
     def accept(self, features: Float32Array) -> Hypothesis:
@@ -63,7 +64,9 @@ class ParaformerStream:
             hidden, alphas = self._encode(pending[start : start + now])
             self._ahead = hidden[now:], alphas[now:]
             self._name(*integrate(hidden[:now], alphas[:now], self._fired))
-        return Hypothesis(tuple(self._ids), *join_settled(self._pieces))
+        if len(self._ids) > len(self._heard.token_ids):
+            self._heard = Hypothesis(tuple(self._ids), *join_settled(self._pieces))
+        return self._heard
 
     def finish(self) -> Hypothesis:
         """Decode what is left; a token that has almost all of its weight fires, too."""

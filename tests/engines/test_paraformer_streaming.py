@@ -1,5 +1,6 @@
 """Streaming Paraformer from features to words: the reference's ids in every chunk; any packets, end, and company."""
 
+import gc
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -24,7 +25,7 @@ from liveasr.types import Float32Array, Hypothesis
 from tests.chunking import pieces, random_pieces
 from tests.engines.conftest import Converted
 from tests.engines.streamed import STEMS, WAYS, frames, name_of, run_of, tails_of
-from tests.helpers import edited, open_files
+from tests.helpers import edited, open_files, resident_bytes
 
 OPTIONS = DecodeOptions()
 STEP_MS = 60
@@ -258,6 +259,22 @@ def test_a_chunk_costs_the_same_however_long_the_segment_is(
     assert {size for size in late if size[0]} == {(15, 3 * 40 * 64 * 4)}
     assert {size for size in late if not size[0]} == {(0, 25)}
     assert len(stream._pending) < 10
+
+
+def test_streams_that_nobody_finishes_cost_nothing(
+    engine: ParaformerStreaming, features: Float32Array, tolerances: dict[str, Any]
+) -> None:
+    def cycle() -> None:
+        engine.stream(OPTIONS).accept(features[:25])
+
+    for _ in range(20):
+        cycle()
+    gc.collect()
+    before = resident_bytes()
+    for _ in range(200):
+        cycle()
+    gc.collect()
+    assert resident_bytes() - before < tolerances["engines"]["open_close_growth"]["value"]
 
 
 def test_stream_of_a_closed_engine_says_so(tiny_streaming: Converted, features: Float32Array) -> None:
