@@ -12,7 +12,7 @@ belong to the last.
 
 from dataclasses import dataclass
 
-from liveasr.errors import ModelFileError
+from liveasr.errors import ModelFileError, UsageError
 from liveasr.gguf_file import GgufFile
 
 _MOST_ROWS = 1024
@@ -21,13 +21,23 @@ _MOST_ROWS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """Sizes in stacked frames of 60 ms, look-backs in chunks of `now`."""
+    """Sizes in stacked frames of 60 ms, look-backs in chunks of `now`.
+
+    Raises:
+        UsageError: a number is out of range. Nothing ahead is out of range, too: the reference cannot do it either.
+    """
 
     past: int = 0
     now: int = 10
     ahead: int = 5
     encoder_look_back: int = 4
     decoder_look_back: int = 1
+
+    def __post_init__(self) -> None:
+        if min(self.now, self.ahead) < 1 or min(self.past, self.encoder_look_back, self.decoder_look_back) < 0:
+            raise UsageError(f"{self} is no way to cut a segment: now and ahead are at least 1, the others at least 0")
+        if max(self.window, self.encoder_rows, self.decoder_rows) > _MOST_ROWS:
+            raise UsageError(f"{self} makes windows, or looks back at rows, of more than {_MOST_ROWS}")
 
     @property
     def kept(self) -> int:
@@ -60,13 +70,14 @@ def from_gguf(file: GgufFile, prefix: str) -> Chunks:
     Raises:
         ModelFileError: a number is missing or absurd.
     """
-    chunks = Chunks(
-        past=file.integer(f"{prefix}chunk.past", least=0),
-        now=file.integer(f"{prefix}chunk.now"),
-        ahead=file.integer(f"{prefix}chunk.ahead"),
-        encoder_look_back=file.integer(f"{prefix}encoder_look_back", least=0),
-        decoder_look_back=file.integer(f"{prefix}decoder_look_back", least=0),
-    )
-    if max(chunks.window, chunks.encoder_rows, chunks.decoder_rows) > _MOST_ROWS:
-        raise ModelFileError(file.path, f"{chunks} makes windows of more than {_MOST_ROWS} rows")
-    return chunks
+    numbers = {
+        "past": file.integer(f"{prefix}chunk.past", least=0),
+        "now": file.integer(f"{prefix}chunk.now"),
+        "ahead": file.integer(f"{prefix}chunk.ahead"),
+        "encoder_look_back": file.integer(f"{prefix}encoder_look_back", least=0),
+        "decoder_look_back": file.integer(f"{prefix}decoder_look_back", least=0),
+    }
+    try:
+        return Chunks(**numbers)
+    except UsageError as error:
+        raise ModelFileError(file.path, str(error)) from error

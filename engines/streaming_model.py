@@ -49,12 +49,13 @@ class StreamingModel:
         self.weights.close()
 
 
-def load(file: GgufFile, cmvn: Cmvn | None) -> StreamingModel:
+def load(file: GgufFile, cmvn: Cmvn | None, chunks: Chunks | None = None) -> StreamingModel:
     """Check a file and map its weights. The model owns the file from here on.
 
     Args:
         file: of architecture `paraformer-streaming`.
         cmvn: normalisation of the features, if any.
+        chunks: how to cut segments, if not as the file recommends.
 
     Raises:
         ModelFileError: a size is missing or absurd, or a tensor is missing or has the wrong shape or type.
@@ -94,6 +95,6 @@ def load(file: GgufFile, cmvn: Cmvn | None) -> StreamingModel:
     if not 0 <= tail <= 1:
         raise ModelFileError(file.path, f"pfs.predictor.tail_threshold is {tail:g}; 0 to 1 was expected")
     predictor = cif.load(file, "predictor.", encoder.output_size)
-    chunks = chunk_sizes.from_gguf(file, "pfs.")
+    chunks = chunks or chunk_sizes.from_gguf(file, "pfs.")
     weights = Weights(file, encoder.derived_weights(file) | decoder.derived_weights(file))
     return StreamingModel(weights, encoder, predictor, tail, decoder, vocabulary, cmvn, chunks)

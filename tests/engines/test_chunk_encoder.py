@@ -15,7 +15,7 @@ from liveasr.engines.chunks import Chunks, from_gguf
 from liveasr.engines.convert import WeightType
 from liveasr.engines.encoder import SanmEncoder, positions
 from liveasr.engines.native import ComputeContext, Weights
-from liveasr.errors import ModelFileError
+from liveasr.errors import ModelFileError, UsageError
 from liveasr.gguf_file import GgufFile
 from liveasr.types import Float32Array
 from tests.engines.conftest import Converted
@@ -138,10 +138,10 @@ def test_sizes_of_a_file_are_read(tiny_streaming: Converted) -> None:
         ("chunk.now", 0, "pfs.chunk.now is 0; at least 1"),
         ("chunk.ahead", 0, "pfs.chunk.ahead is 0; at least 1"),
         ("chunk.past", None, "no whole number pfs.chunk.past"),
-        ("chunk.past", 2**31, "windows of more than 1024 rows"),
-        ("chunk.now", 1010, "windows of more than 1024 rows"),
-        ("encoder_look_back", 103, "windows of more than 1024 rows"),
-        ("decoder_look_back", 2**32 - 1, "windows of more than 1024 rows"),
+        ("chunk.past", 2**31, "rows, of more than 1024"),
+        ("chunk.now", 1010, "rows, of more than 1024"),
+        ("encoder_look_back", 103, "rows, of more than 1024"),
+        ("decoder_look_back", 2**32 - 1, "rows, of more than 1024"),
         ("decoder_look_back", None, "no whole number pfs.decoder_look_back"),
     ],
 )
@@ -151,3 +151,13 @@ def test_sizes_that_make_no_sense_are_refused(
     path = edited(tiny_streaming(), tmp_path / "m.gguf", metadata={f"pfs.{key}": value})
     with GgufFile(path) as file, pytest.raises(ModelFileError, match=reason):
         from_gguf(file, "pfs.")
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [{"now": 0}, {"ahead": 0}, {"past": -1}, {"encoder_look_back": -1}, {"decoder_look_back": -1}, {"now": 1010},
+     {"encoder_look_back": 103}],
+)  # fmt: skip
+def test_way_to_cut_that_makes_no_sense_is_the_callers_mistake(numbers: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match=r"Chunks\("):
+        Chunks(**numbers)

@@ -331,6 +331,13 @@ def test_encoder_alone_gives_the_centres_of_the_windows(
     assert np.abs(found - expected).max() < tolerances["engines"]["streamed_encoder"]["value"]
 
 
+def test_way_to_cut_is_the_files_or_the_callers(tiny_streaming: Converted) -> None:
+    for wanted, chunks in ((None, Chunks()), (Chunks(5, 10, 5), Chunks(5, 10, 5))):
+        model = streaming_model.load(GgufFile(tiny_streaming()), None, wanted)
+        assert model.chunks == chunks
+        model.close()
+
+
 def test_engine_is_a_streaming_engine(engine: ParaformerStreaming) -> None:
     offered: StreamingEngine = engine
     assert offered.front_end == streaming_model.FRONT_END
