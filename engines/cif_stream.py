@@ -64,7 +64,7 @@ def integrate(hidden: Float32Array, alphas: Float32Array, state: CifState) -> tu
         else:
             missing = _FULL - state.weight
             embeddings.append(state.mixed + missing * row)
-            end = state.row + float(missing / alpha)
+            end = state.row + min(1.0, float(missing / alpha))  # the sum may have been rounded up to 1
             fires.append(Fire(float(state.row) if state.start is None else state.start, end))
             state.weight = state.weight + alpha - _FULL
             state.mixed = state.weight * row

@@ -94,6 +94,16 @@ def test_looking_back_changes_what_comes_later_and_not_the_first_window(model: O
     assert all(lowest_cosine(a, b) < 0.999 for a, b in zip(alone[1:], back[1:], strict=True))
 
 
+def test_what_is_looked_back_at_are_the_last_rows(model: Opened, golden: Path) -> None:
+    """Of one window with a past there are more than of one chunk."""
+    features = frames(golden, STEMS[0])
+    one, many = (ChunkEncoder(ENCODER, Chunks(5, 10, 5, back)).new_state() for back in (1, 4))
+    model.windows(Chunks(5, 10, 5, 1), features[:10], one)
+    model.windows(Chunks(5, 10, 5, 4), features[:10], many)
+    assert many.keys_values.shape[1] == 15
+    np.testing.assert_array_equal(one.keys_values, many.keys_values[:, -10:])
+
+
 def test_two_streams_through_one_encoder_never_mix(model: Opened, golden: Path) -> None:
     chunks = Chunks()
     first, second = (frames(golden, stem) for stem in STEMS)

@@ -12,20 +12,23 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from liveasr.engines import streaming_model
+from liveasr.engines import cmvn, streaming_model
 from liveasr.engines.base import DecodeOptions, StreamingEngine
+from liveasr.engines.chunk_decoder import ChunkDecoder
 from liveasr.engines.chunks import Chunks
+from liveasr.engines.cif_stream import Fire
 from liveasr.engines.native import ComputeContext
 from liveasr.engines.paraformer_stream import ParaformerStream
 from liveasr.engines.paraformer_streaming import ParaformerStreaming
 from liveasr.engines.registry import open_engine
+from liveasr.engines.tokens import TimedPiece
 from liveasr.errors import EngineError, ModelFileError, UsageError
 from liveasr.gguf_file import GgufFile, MetadataValue
 from liveasr.types import Float32Array, Hypothesis
 from tests.chunking import pieces, random_pieces
 from tests.engines.conftest import Converted
 from tests.engines.streamed import STEMS, WAYS, frames, name_of, run_of, tails_of
-from tests.helpers import edited, open_files, resident_bytes
+from tests.helpers import edited, lowest_cosine, open_files, resident_bytes
 
 OPTIONS = DecodeOptions()
 STEP_MS = 60
@@ -86,6 +89,37 @@ def test_ids_of_every_chunk_are_the_references(
     assert heard == [[id_ for id_ in logits.argmax(axis=1) if id_ not in SILENT_IDS] for logits in run.logits]
     ordered = np.sort(np.concatenate(run.logits), axis=1)
     assert (ordered[:, -1] - ordered[:, -2]).min() > tolerances["engines"]["margin_f32"]["value"]  # all are clear
+
+
+@pytest.mark.parametrize("stem", STEMS)
+@pytest.mark.parametrize("chunks", [way for way in WAYS if way.decoder_look_back], ids=name_of)
+def test_chunks_without_tokens_change_nothing_for_those_with(
+    tiny_streaming: Converted, golden: Path, tmp_path: Path, chunks: Chunks, stem: str, tolerances: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The reference's decoder does not move on where nothing fires, as in the pauses of speech."""
+    bias = "predictor.cif_output.bias"
+    with GgufFile(tiny_streaming()) as file:
+        lower = file.array(bias) - np.float32(1.5)
+    path = edited(tiny_streaming(), tmp_path / "m.gguf", tensors={bias: lower})
+    found: list[Float32Array] = []
+    decode = ChunkDecoder.decode
+
+    def watched(self: ChunkDecoder, *args: Any) -> Float32Array:
+        found.append(decode(self, *args))
+        return found[-1]
+
+    monkeypatch.setattr(ChunkDecoder, "decode", watched)
+    file = GgufFile(path)
+    model = streaming_model.load(file, cmvn.from_gguf(file, 560), chunks)
+    ParaformerStreaming(model, 1).decode(frames(golden, stem), OPTIONS)
+    model.close()
+    arrays = np.load(golden / "paraformer-streaming-tiny.npz")
+    fired = arrays[f"{stem}/{name_of(chunks)}/sparse/fired"]
+    assert (fired == 0).sum() > len(fired) // 2
+    assert [len(logits) for logits in found] == fired[fired > 0].tolist()
+    expected = arrays[f"{stem}/{name_of(chunks)}/sparse/logits"]
+    assert lowest_cosine(np.concatenate(found), expected) >= tolerances["engines"]["cosine_f32"]["value"]
 
 
 @pytest.mark.parametrize("stem", ["zh", "jfk"])
@@ -201,6 +235,38 @@ def test_times_rise_and_stay_in_the_segment(cut: ParaformerStreaming, features: 
             assert times[-1] <= word.start_ms < word.end_ms
             times += [word.start_ms, word.end_ms]
         assert times[-1] <= count * STEP_MS - STEP_MS // 2
+
+
+@pytest.mark.parametrize(
+    ("fire", "times_ms"),
+    [
+        (Fire(2.5, 3.25), (120, 165)),  # row 0 begins at -30 ms: its frames reach that far
+        (Fire(2.51, 3.26), (120, 166)),
+        (Fire(-5.0, -1.5), (0, 1)),  # in the zeros before the segment
+        (Fire(0.0, 0.75), (0, 15)),
+        (Fire(8.0, 10.4), (450, 570)),  # the tail fires behind the last row
+    ],
+)
+def test_times_are_those_of_the_rows_that_make_up_a_token(
+    engine: ParaformerStreaming, features: Float32Array, fire: Fire, times_ms: tuple[int, int]
+) -> None:
+    stream = engine.stream(OPTIONS)
+    stream.accept(features[:10])
+    stream._pieces.clear()
+    assert stream._timed("x", fire) == TimedPiece("x", *times_ms)
+
+
+@pytest.mark.parametrize("silent", SILENT_IDS)
+def test_ids_that_stand_for_nothing_are_left_out(
+    tiny_streaming: Converted, tmp_path: Path, features: Float32Array, silent: int
+) -> None:
+    bias = "decoder.output_layer.bias"
+    with GgufFile(tiny_streaming()) as file:
+        values = file.array(bias)
+    values[silent] = 1e4
+    opened = open_engine(edited(tiny_streaming(), tmp_path / "m.gguf", tensors={bias: values}))
+    assert opened.decode(features, OPTIONS) == Hypothesis((), "", ())
+    opened.close()
 
 
 # Many streams.
