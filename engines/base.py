@@ -58,24 +58,37 @@ class Engine(Protocol):
 
 
 class EngineStream(Protocol):
-    """One segment on its way through a streaming engine. All its state is here, so streams never mix."""
+    """One segment on its way through a streaming engine. All of its state is in here, so two streams never mix.
+
+    Call `accept` any number of times, then `finish` once. How the frames are cut makes no difference to the result.
+    """
 
     def accept(self, features: Float32Array) -> Hypothesis:
-        """What is said in the segment so far, which only grows at its end.
+        """Take the next frames of the segment.
 
         Args:
-            features: (T, mel_bins * lfr_m) the next stacked frames; T may be 0.
+            features: (T, mel_bins * lfr_m) stacked frames that follow those of the last call, before CMVN; T may be 0.
+
+        Returns:
+            What was heard in the segment so far. It only grows at its end.
+
+        Raises:
+            UsageError: after `finish`.
         """
         ...
 
     def finish(self) -> Hypothesis:
-        """What is said in the whole segment; nothing is accepted any more."""
+        """The segment ends here; what was heard in all of it.
+
+        Raises:
+            UsageError: when called twice.
+        """
         ...
 
 
 class StreamingEngine(Engine, Protocol):
-    """An engine that was trained to hear a segment piece by piece, at a cost that does not grow with its length."""
+    """An engine that hears while the segment still goes on; its `decode` is a stream over all frames, finished."""
 
     def stream(self, options: DecodeOptions) -> EngineStream:
-        """A new segment; made anywhere, used in the thread that uses this lane."""
+        """A stream for a new segment. Streams of one engine may be open at the same time, and take turns."""
         ...

@@ -7,8 +7,9 @@ norm behind it; Paraformer has one. Source: `funasr/models/sanm/{attention,encod
 """
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from liveasr.gguf_file import GgufFile
 from liveasr.types import Float32Array
 
 _NODES_PER_BLOCK = 48  # operations of one block, with room to spare
+Seen: TypeAlias = Callable[[int, Tensor], Tensor]
+"""The number of a block and the keys and values (T, 2 * D) of its input -> those that its queries see, (T', 2 * D)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +92,17 @@ class SanmEncoder:
             for name in self.block_names()
         }
 
-    def prepare(self, rows: Float32Array) -> Float32Array:
-        """The input of the first block: rows (T, input_size) times sqrt(output_size), plus positions counted from 1."""
+    def prepare(self, rows: Float32Array, first: int = 1) -> Float32Array:
+        """The input of the first block: rows (T, input_size) times sqrt(output_size), plus positions first, ..."""
         scaled = rows * np.float32(self.output_size**0.5)
-        return scaled + positions(len(rows), self.input_size)
+        return scaled + positions(len(rows), self.input_size, first)
 
-    def build(self, graph: Graph, x: Tensor, weights: Weights) -> Tensor:
-        """Output (T, output_size) for a prepared input (T, input_size)."""
+    def build(self, graph: Graph, x: Tensor, weights: Weights, seen: Seen | None = None) -> Tensor:
+        """Output (T, output_size) for a prepared input (T, input_size); queries see the input, or what `seen` says."""
         for index, name in enumerate(self.block_names()):
             if index == self.blocks:
                 x = self._norm(graph, x, weights, f"{self.prefix}after_norm")
-            x = self._block(graph, x, weights, name, residual=index > 0)
+            x = self._block(graph, x, weights, name, seen and functools.partial(seen, index), residual=index > 0)
         return self._norm(graph, x, weights, f"{self.prefix}{'tp_norm' if self.tp_blocks else 'after_norm'}")
 
     def _norm(self, graph: Graph, x: Tensor, weights: Weights, name: str) -> Tensor:
@@ -108,13 +111,26 @@ class SanmEncoder:
     def _linear(self, graph: Graph, x: Tensor, weights: Weights, name: str) -> Tensor:
         return graph.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
 
-    def _block(self, graph: Graph, x: Tensor, weights: Weights, name: str, *, residual: bool) -> Tensor:
+    def _block(
+        self,
+        graph: Graph,
+        x: Tensor,
+        weights: Weights,
+        name: str,
+        seen: Callable[[Tensor], Tensor] | None = None,
+        *,
+        residual: bool,
+    ) -> Tensor:
         d = self.output_size
         normed = self._norm(graph, x, weights, f"{name}.norm1")
         qkv = self._linear(graph, normed, weights, f"{name}.self_attn.linear_q_k_v")
-        q, k, v = (graph.columns(qkv, part * d, d) for part in range(3))
+        v = graph.columns(qkv, 2 * d, d)
         memory = graph.add(graph.fsmn(v, weights[_taps(name)]), v)
-        mixed = graph.attention(q, k, v, self.heads)
+        keys_values = graph.columns(qkv, d, 2 * d)
+        if seen is not None:
+            keys_values = seen(keys_values)
+        k, values = (graph.columns(keys_values, part * d, d) for part in range(2))
+        mixed = graph.attention(graph.columns(qkv, 0, d), k, values, self.heads)
         attended = graph.add(self._linear(graph, mixed, weights, f"{name}.self_attn.linear_out"), memory)
         x = graph.add(attended, x) if residual else attended
         normed = self._norm(graph, x, weights, f"{name}.norm2")
@@ -137,12 +153,12 @@ def _taps(block: str) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def positions(count: int, depth: int) -> Float32Array:
-    """(count, depth) sinusoids of the positions 1 .. count: the sines of all frequencies, then the cosines."""
+def positions(count: int, depth: int, first: int = 1) -> Float32Array:
+    """(count, depth) sinusoids of the positions first, first + 1, ...: sines of all frequencies, then cosines."""
     half = depth // 2
     step = np.float32(np.log(10_000.0) / (half - 1))
     inverse_timescales = np.exp(np.arange(half, dtype=np.float32) * -step)
-    angles = np.arange(1, count + 1, dtype=np.float32)[:, None] * inverse_timescales
+    angles = np.arange(first, first + count, dtype=np.float32)[:, None] * inverse_timescales
     table = np.concatenate((np.sin(angles), np.cos(angles)), axis=1)
     table.flags.writeable = False  # it is shared by all callers
     return table

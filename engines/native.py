@@ -273,6 +273,24 @@ class Graph:
         row_bytes = x.contents.nb[1]
         return self._lib.ggml_view_2d(self._context, x, count, x.contents.ne[1], row_bytes, start * 4)
 
+    def rows(self, x: Tensor, start: int, count: int) -> Tensor:
+        """A view of the rows [start, start + count) of (T, D)."""
+        row_bytes = x.contents.nb[1]
+        return self._lib.ggml_view_2d(self._context, x, x.contents.ne[0], count, row_bytes, start * row_bytes)
+
+    def plane(self, x: Tensor, index: int) -> Tensor:
+        """A view of one (T, D) of (P, T, D)."""
+        ne, nb = x.contents.ne, x.contents.nb
+        return self._lib.ggml_view_2d(self._context, x, ne[0], ne[1], nb[1], index * nb[2])
+
+    def join(self, a: Tensor, b: Tensor) -> Tensor:
+        """The rows of a (Ta, D), then those of b (Tb, D); both may be views."""
+        return self._lib.ggml_concat(self._context, a, b, 1)
+
+    def copy(self, x: Tensor) -> Tensor:
+        """The values of a view, one behind the other, as an output must have them."""
+        return self._lib.ggml_cont(self._context, x)
+
     def attention(self, q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
         """softmax(q k' / sqrt(d)) v for each head; q (Tq, D), k and v (Tk, D) may be views -> (Tq, D)."""
         lib, c = self._lib, self._context
@@ -301,3 +319,8 @@ class Graph:
         before = (kernel - 1) // 2
         padded = lib.ggml_pad_ext(c, over_time, before, kernel - 1 - before, 0, 0, 0, 0, 0, 0)
         return lib.ggml_ssm_conv(c, padded, taps)
+
+    def causal_fsmn(self, v: Tensor, taps: Tensor) -> Tensor:
+        """`fsmn` over rows of the past only: v (K - 1 + T, D) begins with the rows before the first -> (T, D)."""
+        lib, c = self._lib, self._context
+        return lib.ggml_ssm_conv(c, lib.ggml_cont(c, lib.ggml_transpose(c, v)), taps)

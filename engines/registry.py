@@ -4,8 +4,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from liveasr.engines import cmvn, paraformer, sensevoice
+from liveasr.engines import cmvn, paraformer, sensevoice, streaming_model
 from liveasr.engines.base import Engine
+from liveasr.engines.paraformer_streaming import ParaformerStreaming
 from liveasr.errors import ModelFileError
 from liveasr.gguf_file import GgufFile
 
@@ -45,21 +46,29 @@ def open_engine(path: Path, threads: int | None = None, cmvn_path: Path | None =
         raise
 
 
+def _normalisation(file: GgufFile, dims: int, cmvn_path: Path | None) -> cmvn.Cmvn | None:
+    return cmvn.from_kaldi(cmvn_path, dims) if cmvn_path else cmvn.from_gguf(file, dims)
+
+
 def _open_sensevoice(file: GgufFile, threads: int, cmvn_path: Path | None) -> Engine:
-    dims = file.integer("sv.input_size")
-    normalisation = cmvn.from_kaldi(cmvn_path, dims) if cmvn_path else cmvn.from_gguf(file, dims)
+    normalisation = _normalisation(file, file.integer("sv.input_size"), cmvn_path)
     return sensevoice.SenseVoice(sensevoice.load(file, normalisation), threads, owns_model=True)
 
 
 def _open_paraformer(file: GgufFile, threads: int, cmvn_path: Path | None) -> Engine:
-    dims = paraformer.INPUT_SIZE
-    normalisation = cmvn.from_kaldi(cmvn_path, dims) if cmvn_path else cmvn.from_gguf(file, dims)
+    normalisation = _normalisation(file, paraformer.INPUT_SIZE, cmvn_path)
     return paraformer.Paraformer(paraformer.load(file, normalisation), threads, owns_model=True)
+
+
+def _open_paraformer_streaming(file: GgufFile, threads: int, cmvn_path: Path | None) -> Engine:
+    normalisation = _normalisation(file, streaming_model.INPUT_SIZE, cmvn_path)
+    return ParaformerStreaming(streaming_model.load(file, normalisation), threads, owns_model=True)
 
 
 _OPENERS: dict[str, Callable[[GgufFile, int, Path | None], Engine]] = {
     sensevoice.ARCHITECTURE: _open_sensevoice,
     paraformer.ARCHITECTURE: _open_paraformer,
+    streaming_model.ARCHITECTURE: _open_paraformer_streaming,
 }
 ARCHITECTURES = tuple(_OPENERS)
 """The first is the best where several are installed: SenseVoice knows more languages, and punctuation."""

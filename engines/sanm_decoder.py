@@ -7,8 +7,10 @@ products, and no bias in the second. Source: `funasr/models/paraformer/decoder.p
 `funasr/models/sanm/{attention,positionwise_feed_forward}.py`.
 """
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -20,6 +22,8 @@ from liveasr.types import Float32Array
 
 _NODES_PER_BLOCK = 56  # operations of one block, with room to spare
 _LAST = "decoders3.0"
+Remember: TypeAlias = Callable[[int, Tensor, Tensor], Tensor]
+"""The number of a block, the input of its memory (N, D) and its taps (D, K) -> what the memory gives, (N, D)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,14 @@ class SanmDecoder:
             for name in self.block_names()
         }
 
-    def build(self, graph: Graph, embeddings: Tensor, memory: Tensor, weights: Weights) -> Tensor:
+    def build(
+        self,
+        graph: Graph,
+        embeddings: Tensor,
+        memory: Tensor,
+        weights: Weights,
+        remember: Remember | None = None,
+    ) -> Tensor:
         """What `logits` takes, (N, D).
 
         Args:
@@ -93,10 +104,11 @@ class SanmDecoder:
             embeddings: (N, D), one for each token.
             memory: (T, D) output of the encoder.
             weights: of a checked file, with the derived ones.
+            remember: the memory of a block, if it is not the one over these tokens alone.
         """
         x = embeddings
-        for name in self.block_names():
-            x = self.block(graph, x, memory, weights, name)
+        for index, name in enumerate(self.block_names()):
+            x = self.block(graph, x, memory, weights, name, remember and functools.partial(remember, index))
         x = self.feed_forward(graph, x, weights, self.prefix + _LAST)
         return self._norm(graph, x, weights, f"{self.prefix}after_norm")
 
@@ -104,10 +116,18 @@ class SanmDecoder:
         """(N, V) of what `build` gave."""
         return self._linear(graph, hidden, weights, f"{self.prefix}output_layer")
 
-    def block(self, graph: Graph, x: Tensor, memory: Tensor, weights: Weights, name: str) -> Tensor:
+    def block(
+        self,
+        graph: Graph,
+        x: Tensor,
+        memory: Tensor,
+        weights: Weights,
+        name: str,
+        remember: Callable[[Tensor, Tensor], Tensor] | None = None,
+    ) -> Tensor:
         """One block: (N, D) -> (N, D)."""
         normed = self._norm(graph, self.feed_forward(graph, x, weights, name), weights, f"{name}.norm2")
-        remembered = graph.add(graph.fsmn(normed, weights[_taps(name)]), normed)
+        remembered = graph.add((remember or graph.fsmn)(normed, weights[_taps(name)]), normed)
         x = graph.add(remembered, x)  # around the feed-forward as well
         return graph.add(self.cross_attention(graph, x, memory, weights, name), x)
 

@@ -32,3 +32,9 @@ def tiny(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Converted:
 def tiny_paraformer(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Converted:
     """Paraformer with random weights."""
     return Converted(golden / "paraformer-tiny", tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="session")
+def tiny_streaming(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Converted:
+    """Streaming Paraformer with random weights."""
+    return Converted(golden / "paraformer-streaming-tiny", tmp_path_factory.mktemp("tiny-streaming"))

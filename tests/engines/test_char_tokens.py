@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liveasr.engines.char_tokens import join_tokens
+from liveasr.engines.char_tokens import join_settled, join_tokens
 from liveasr.engines.tokens import TimedPiece
 
 STEP_MS = 60
@@ -78,3 +78,39 @@ def test_words_are_the_text_and_their_times_rise(pieces: list[str]) -> None:
     assert "@@" not in joined
     assert all(word.text and word.start_ms < word.end_ms for word in found)
     assert all(before.end_ms <= after.start_ms for before, after in pairwise(found))
+
+
+# While more pieces may come.
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        ((), ""),
+        (("你", "好"), "你好"),
+        (("good", "morning"), "good morning"),
+        (("good", "mor@@"), "good"),
+        (("good", "mor@@", "<unk>"), "good"),
+        (("good", "mor@@", "你"), "good mor你"),
+        (("mor@@", "n@@"), ""),
+        (("good", "u"), "good"),
+        (("good", "u", "</s>"), "good"),
+        (("good", "u", "s"), "good US"),
+        (("good", "u", "s", "x@@"), "good US"),
+        (("u", "x@@"), ""),
+        (("a@@", "u", "s"), "au"),
+        (("@@",), ""),
+    ],
+)
+def test_word_that_may_still_change_is_kept_back(pieces: tuple[str, ...], expected: str) -> None:
+    assert join_settled(timed(*pieces))[0] == expected
+
+
+@given(st.lists(st.sampled_from(["u", "s", "x@@", "hel@@", "lo", "good", "你", "3", "3@@", "<unk>", "@@", "é", "B"])))
+def test_more_pieces_only_add_text(pieces: list[str]) -> None:
+    settled = [join_settled(timed(*pieces[:count])) for count in range(len(pieces) + 1)]
+    for (before, before_words), (after, after_words) in pairwise([*settled, join_tokens(timed(*pieces))]):
+        assert after.startswith(before)
+        assert [(word.text, word.start_ms) for word in after_words[: max(0, len(before_words) - 1)]] == [
+            (word.text, word.start_ms) for word in before_words[:-1]
+        ]

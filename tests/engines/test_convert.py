@@ -28,6 +28,13 @@ SENSEVOICE_KEYS = ("input_size", "output_size", "attention_heads", "num_blocks",
 PARAFORMER_KEYS = ("enc.output_size", "enc.attention_heads", "enc.num_blocks", "enc.kernel_size", "dec.num_blocks",
                    "dec.att_layer_num", "dec.attention_heads", "dec.kernel_size", "dec.decoders3",
                    "vocab_size")  # fmt: skip
+STREAMING_NUMBERS = {
+    "enc.output_size": 32, "enc.attention_heads": 2, "enc.num_blocks": 3, "enc.kernel_size": 11, "enc.sanm_shfit": 0,
+    "dec.num_blocks": 2, "dec.att_layer_num": 2, "dec.attention_heads": 2, "dec.kernel_size": 11, "dec.sanm_shfit": 5,
+    "predictor.l_order": 1, "predictor.r_order": 1, "frontend.n_mels": 80, "frontend.lfr_m": 7, "frontend.lfr_n": 6,
+    "chunk.past": 0, "chunk.now": 10, "chunk.ahead": 5, "encoder_look_back": 4, "decoder_look_back": 1,
+    "vocab_size": 256,
+}  # fmt: skip
 VAD_KEYS = ("input_dim", "input_affine_dim", "linear_dim", "proj_dim", "fsmn_layers", "lorder", "output_affine_dim",
             "output_dim", "n_mels", "lfr_m", "lfr_n")  # fmt: skip
 
@@ -149,6 +156,29 @@ def test_digits_paraformer_is_written_in_the_published_layout(
     with GgufFile(output) as file:
         assert tuple(numbers(file, "pf.")[key] for key in PARAFORMER_KEYS) == (96, 4, 5, 11, 3, 3, 4, 11, 1, 14)
         assert_holds_checkpoint(file, folder, weight_type)
+
+
+@pytest.mark.parametrize("weight_type", WEIGHT_TYPES)
+def test_tiny_streaming_paraformer_is_written_as_its_page_says(
+    golden: Path, output: Path, weight_type: WeightType
+) -> None:
+    folder = golden / "paraformer-streaming-tiny"
+    assert convert(folder, output, weight_type) == 94
+    with GgufFile(output) as file:
+        assert file.architecture == "paraformer-streaming"
+        assert numbers(file, "pfs.") == STREAMING_NUMBERS
+        assert file.number("pfs.predictor.tail_threshold") == pytest.approx(0.45)
+        assert file.number("pfs.predictor.threshold") == 1
+        assert file.strings("pfs.vocab") == json.loads((folder / "tokens.json").read_text(encoding="utf-8"))
+        assert_holds_checkpoint(file, folder, weight_type)
+
+
+def test_page_about_the_streaming_layout_names_every_key(golden: Path, output: Path) -> None:
+    convert(golden / "paraformer-streaming-tiny", output)
+    page = (Path(__file__).parents[2] / "docs" / "gguf-paraformer-streaming.md").read_text(encoding="utf-8")
+    with GgufFile(output) as file:
+        for key in file.metadata:
+            assert f"`{key}`" in page
 
 
 @pytest.mark.parametrize("weight_type", WEIGHT_TYPES)
@@ -314,6 +344,36 @@ def test_broken_paraformer_is_named_with_the_reason(
     assert message.startswith(f"{folder / part}: ")
     assert reason in message
     assert message.isprintable()
+    assert not list(output.parent.iterdir())
+
+
+BROKEN_STREAMING: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "offline encoder": (setting("SANMEncoderChunkOpt", "SANMEncoder"), "config.yaml", "only SANMEncoderChunkOpt"),
+    "smoothed": (setting("tail_mask: false", "smooth_factor: 2"), "config.yaml", "smooth_factor 2; only 1 is known"),
+    "no shift": (setting("sanm_shfit: 5", "x: 5"), "config.yaml", "no whole number decoder_conf.sanm_shfit"),
+    "no order": (setting("l_order: 1", "x: 1"), "config.yaml", "no whole number predictor_conf.l_order"),
+    "no threshold": (setting("  threshold: 1.0", "  x: 1"), "config.yaml", "predictor_conf.threshold"),
+    "no stride": (setting("stride:", "x:"), "config.yaml", "no list of whole numbers encoder_conf.stride"),
+    "no chunk": (setting("chunk_size:\n  - 12\n  - 15", "chunk_size: []"), "config.yaml", "encoder_conf.chunk_size"),
+    "one chunk": (setting("chunk_size:\n  - 12\n  - 15", "chunk_size: 15"), "config.yaml", "encoder_conf.chunk_size"),
+    "chunk in words": (setting("- 15", "- x"), "config.yaml", "no whole number encoder_conf.chunk_size"),
+    "nothing ahead": (setting("- 15", "- 10"), "config.yaml", "its chunks of 10 frames have none behind 0 + 10"),
+    "negative look-back": (setting("factor:\n  - 4\n  - 4", "factor: [-1]"), "config.yaml", "att_look_back_factor"),
+    "no vocabulary": (drop("tokens.json"), "tokens.json", "cannot be read: No such file"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("spoil", "part", "reason"), BROKEN_STREAMING.values(), ids=BROKEN_STREAMING)
+def test_broken_streaming_paraformer_is_named_with_the_reason(
+    golden: Path, tmp_path: Path, output: Path, spoil: Callable[[Path], object], part: str, reason: str
+) -> None:
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(golden / "paraformer-streaming-tiny", folder, copy_function=shutil.copyfile)
+    spoil(folder)
+    with pytest.raises(ModelFileError) as caught:
+        convert(folder, output, "f16")
+    assert str(caught.value).startswith(f"{folder / part}: ")
+    assert reason in str(caught.value)
     assert not list(output.parent.iterdir())
 
 

@@ -7,18 +7,17 @@ from pathlib import Path
 import pytest
 
 from liveasr.engines.convert import WeightType
-from tests.engines.conftest import Converted
 
 MUTANTS = 400
 CHILD = Path(__file__).parent / "decode_mutants.py"
 
 
 @pytest.mark.parametrize("weight_type", ["f32", "q8_0"])
-@pytest.mark.parametrize("family", ["sensevoice", "paraformer"])
+@pytest.mark.parametrize("family", ["tiny", "tiny_paraformer", "tiny_streaming"])
 def test_mutants_are_refused_or_decoded_and_never_crash(
-    tiny: Converted, tiny_paraformer: Converted, family: str, weight_type: WeightType, tmp_path: Path
+    request: pytest.FixtureRequest, family: str, weight_type: WeightType, tmp_path: Path
 ) -> None:
-    model = (tiny if family == "sensevoice" else tiny_paraformer)(weight_type)
+    model = request.getfixturevalue(family)(weight_type)
     done = subprocess.run(
         [sys.executable, str(CHILD), str(model), str(tmp_path), str(MUTANTS)],
         capture_output=True,

@@ -184,6 +184,34 @@ def test_fsmn_takes_columns_of_a_wider_matrix(weights: Weights, tolerances: dict
     near(y, convolved(x[:, WIDTH : 2 * WIDTH], values(WIDTH, KERNEL)), tolerances)
 
 
+@pytest.mark.parametrize("kernel", [2, 3, KERNEL])
+@pytest.mark.parametrize("rows", [1, 5, 40])
+def test_causal_fsmn_sees_the_rows_in_front_and_none_behind(
+    weights: Weights, tolerances: dict[str, Any], kernel: int, rows: int
+) -> None:
+    v = values(kernel - 1 + rows, WIDTH)
+    y = compute(weights, lambda g: g.causal_fsmn(g.inputs["v"], weights[f"taps{kernel}"]), {"v": v})
+    taps = values(WIDTH, kernel).astype(np.float64).T
+    near(y, np.stack([(v[row : row + kernel] * taps).sum(axis=0) for row in range(rows)]).reshape(y.shape), tolerances)
+
+
+def test_rows_planes_and_columns_are_joined(weights: Weights) -> None:
+    x, stack = values(ROWS, 3 * WIDTH), values(4, ROWS, WIDTH)
+
+    def joined(graph: Graph) -> Tensor:
+        part = graph.rows(graph.columns(graph.inputs["x"], WIDTH, WIDTH), 2, 3)
+        return graph.join(graph.plane(graph.inputs["stack"], 2), part)
+
+    y = compute(weights, joined, {"x": x, "stack": stack})
+    np.testing.assert_array_equal(y, np.concatenate((stack[2], x[2:5, WIDTH : 2 * WIDTH])))
+
+
+def test_copy_of_a_view_is_an_output(weights: Weights) -> None:
+    x = values(ROWS, 3 * WIDTH)
+    y = compute(weights, lambda g: g.copy(g.rows(g.columns(g.inputs["x"], WIDTH, WIDTH), 1, 2)), {"x": x})
+    np.testing.assert_array_equal(y, x[1:3, WIDTH : 2 * WIDTH])
+
+
 def test_argmax_is_the_last_of_equals(weights: Weights) -> None:
     x = values(ROWS, OUT)
     x[2, [5, 9, 40]] = 100

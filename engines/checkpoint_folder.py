@@ -1,0 +1,118 @@
+"""What a checkpoint folder says besides its weights: the settings in `config.yaml`, and the vocabulary."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import sentencepiece
+import yaml
+
+from liveasr.errors import ModelFileError
+
+Settings: TypeAlias = Mapping[tuple[str, str], float]
+"""Values by section and key."""
+_MAX_UINT32 = 2**32 - 1
+
+
+class CheckpointFolder:
+    """A folder as FunASR releases it. Whatever is missing or makes no sense is a ModelFileError that names it.
+
+    Args:
+        path: holds `config.yaml`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._config_path = path / "config.yaml"
+        self._config = self._load()
+
+    @property
+    def model_class(self) -> str:
+        """The name of the class that the reference builds."""
+        return str(self._config.get("model"))
+
+    def integer(self, section: str, key: str) -> int:
+        """A whole number."""
+        return self._integer(section, key, self._value(section, key))
+
+    def last_integer(self, section: str, key: str) -> int:
+        """The last of a list of whole numbers."""
+        values = self._value(section, key)
+        if not isinstance(values, list) or not values:
+            raise ModelFileError(self._config_path, f"has no list of whole numbers {section}.{key}")
+        return self._integer(section, key, values[-1])
+
+    def fraction(self, section: str, key: str) -> float:
+        """A number from 0 to 1."""
+        value = self._value(section, key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise ModelFileError(self._config_path, f"has no number from 0 to 1 {section}.{key}")
+        return float(value)
+
+    def stacked_size(self) -> int:
+        """Values in one stacked feature frame."""
+        return self.integer("frontend_conf", "n_mels") * self.integer("frontend_conf", "lfr_m")
+
+    def require_parts(self, parts: Mapping[str, str]) -> None:
+        """Refuse a model that is made of other classes."""
+        for key, kind in parts.items():
+            if self._config.get(key) != kind:
+                raise ModelFileError(self._config_path, f"has the {key} {self._config.get(key)}; only {kind} is known")
+
+    def require_settings(self, settings: Settings) -> None:
+        """Refuse other values; a setting that is missing has this one."""
+        for (section, key), usual in settings.items():
+            value = self._value(section, key, usual)
+            if value != usual:
+                raise ModelFileError(self._config_path, f"has {section}.{key} {value}; only {usual} is known")
+
+    def tokens(self) -> list[str]:
+        """The vocabulary in `tokens.json`, in the order of its ids."""
+        path = self.path / "tokens.json"
+        try:
+            tokens = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise ModelFileError(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        if not isinstance(tokens, list) or not tokens or not all(map(_is_text, tokens)):
+            raise ModelFileError(path, "is not a list of tokens")
+        return tokens
+
+    def pieces(self) -> list[str]:
+        """The pieces of the SentencePiece model, in the order of their ids."""
+        paths = sorted(self.path.glob("*.bpe.model"))
+        if not paths:
+            raise ModelFileError(self.path, "has no *.bpe.model")
+        try:
+            processor = sentencepiece.SentencePieceProcessor(model_file=str(paths[0]))
+        except (OSError, RuntimeError) as error:
+            raise ModelFileError(paths[0], "is not a SentencePiece model") from error
+        return [processor.id_to_piece(index) for index in range(processor.get_piece_size())]
+
+    def _load(self) -> dict[str, Any]:
+        path = self._config_path
+        if not self.path.is_dir():
+            raise ModelFileError(self.path, "is no folder" if self.path.exists() else "no such folder")
+        try:
+            config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise ModelFileError(self.path, "is not a checkpoint folder: it has no config.yaml") from error
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+            raise ModelFileError(path, f"cannot be read: {error}".splitlines()[0]) from error
+        if not isinstance(config, dict):
+            raise ModelFileError(path, "is not a table of settings")
+        return config
+
+    def _value(self, section: str, key: str, default: Any = None) -> Any:
+        table = self._config.get(section)
+        return table.get(key, default) if isinstance(table, dict) else default
+
+    def _integer(self, section: str, key: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_UINT32:
+            raise ModelFileError(self._config_path, f"has no whole number {section}.{key}")
+        return value
+
+
+def _is_text(token: object) -> bool:
+    """Whether it is a string that UTF-8 can hold: JSON can escape halves of characters."""
+    return isinstance(token, str) and not any("\ud800" <= character <= "\udfff" for character in token)
