@@ -1,7 +1,7 @@
 """What every engine offers to the rest of the program."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self, runtime_checkable
 
 from liveasr.types import Float32Array, Hypothesis, Language
 
@@ -48,7 +48,7 @@ class Engine(Protocol):
         """The output of the encoder alone, (rows, dims): for measuring and comparing. Arguments as in `decode`."""
         ...
 
-    def lane(self) -> "Engine":
+    def lane(self) -> Self:
         """Another engine over the same weights, for another thread; close it before this one."""
         ...
 
@@ -86,6 +86,7 @@ class EngineStream(Protocol):
         ...
 
 
+@runtime_checkable
 class StreamingEngine(Engine, Protocol):
     """An engine that hears while the segment still goes on; its `decode` is a stream over all frames, finished."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from liveasr.engines.base import DecodeOptions, Engine
+from liveasr.engines.base import DecodeOptions, Engine, StreamingEngine
 from liveasr.stream.detect import Detector
 from liveasr.stream.live import LiveStream
 from liveasr.stream.partials import PartialLanes
@@ -17,7 +17,8 @@ class LiveRecognizer:
     Args:
         engines: one for each lane; the one that owns the weights comes last. They are closed in this order.
         new_detector: makes a stream's voice activity detector.
-        partials: gives the partials in the engines' place; whoever made it closes it, before this.
+        partials: gives the partials in the engines' place; whoever made it closes it, before this. By default engines
+            that stream give their own by streaming, others by decoding again and again.
         observe: sees every answer of the engines.
     """
 
@@ -31,7 +32,10 @@ class LiveRecognizer:
         self.pool = DecodePool(engines, observe=observe)
         self._front_end = engines[-1].front_end
         self._new_detector = new_detector
-        self._partials = partials
+        self._own_partials: PartialLanes | None = None
+        if partials is None and isinstance(engines[-1], StreamingEngine):
+            self._own_partials = PartialLanes([engines[-1].lane()])
+        self._partials = partials or self._own_partials
 
     def open(self, decoding: DecodeOptions, vad: VadConfig, *, partials: bool = True) -> LiveStream:
         """A new stream.
@@ -52,4 +56,6 @@ class LiveRecognizer:
 
     async def close(self) -> None:
         """Stop the lanes and free the engines."""
+        if self._own_partials is not None:
+            await self._own_partials.close()
         await self.pool.close()

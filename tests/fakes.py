@@ -1,7 +1,9 @@
 """Stand-ins for what is slow or random."""
 
+import copy
 import threading
 from collections.abc import Iterable, Sequence
+from typing import Self
 
 import numpy as np
 
@@ -53,9 +55,12 @@ class FakeEngine:
         self.options.append(options)
         return features
 
-    def lane(self) -> "FakeEngine":
+    def lane(self) -> Self:
         """Another engine with the answers that are left."""
-        return FakeEngine(self._answers)
+        other = copy.copy(self)
+        other._answers = list(self._answers)
+        other.heard, other.options, other.closed = [], [], False
+        return other
 
     def close(self) -> None:
         """Refuse further work."""
@@ -101,9 +106,11 @@ class FakeStreamingEngine(FakeEngine):
         self.options.append(options)
         return FakeEngineStream(self).accept(features)
 
-    def lane(self) -> "FakeStreamingEngine":
+    def lane(self) -> Self:
         """Another one."""
-        return FakeStreamingEngine(self.words, self.rows)
+        other = super().lane()
+        other.streams = []
+        return other
 
 
 class FakeEngineStream:

@@ -14,14 +14,14 @@ from liveasr.clients.dial import TOKEN_VARIABLE
 from liveasr.clients.keep import Keep
 from liveasr.clients.playback import Recording
 from liveasr.clients.ws import RECONNECT_S, connect
-from liveasr.engines.base import DecodeOptions, Engine
+from liveasr.engines.base import DecodeOptions, Engine, StreamingEngine
 from liveasr.errors import UsageError
 from liveasr.stream import capture
-from liveasr.stream.detect import DetectorKind, detectors
-from liveasr.stream.live import LiveStream, run_loop
+from liveasr.stream.detect import DetectorKind, detector_maker
+from liveasr.stream.live import run_loop
+from liveasr.stream.live_recognizer import LiveRecognizer
 from liveasr.stream.messages import AudioFormat, Start, VadSettings
-from liveasr.stream.session import LiveConfig, Session
-from liveasr.stream.worker import DecodePool
+from liveasr.stream.partials import PartialLanes
 from liveasr.types import Float32Array, Language
 from liveasr.vad.config import VadConfig
 
@@ -42,6 +42,7 @@ def live(
     server: str | None,
     token: str | None,
     reconnect_s: float | None,
+    partials: str | None,
     threads: int | None,
     cmvn: Path | None,
     vad: DetectorKind | None,
@@ -58,14 +59,15 @@ def live(
             raise UsageError("--reconnect-s is about a server: add --server URL")
         options.notice_webrtc(vad or "fsmn")
     else:
-        for option, value in (("--threads", threads), ("--cmvn", cmvn), ("--vad", vad)):
+        for option, value in (("--partials", partials), ("--threads", threads), ("--cmvn", cmvn), ("--vad", vad)):
             if value is not None:
                 raise UsageError(f"{option} cannot be set together with --server, which has its own engine")
     found = None if file else capture.find_device(device)
     with Recording(file) if file else contextlib.nullcontext() as recording:
         if server is None:
             engine, name = options.open_model(model, threads, cmvn, language)
-            opened = _own(engine, name, DecodeOptions(language, itn), vad or "fsmn", config)
+            streaming = options.open_partials(partials, threads)
+            opened = _own(engine, streaming, name, DecodeOptions(language, itn), vad or "fsmn", config)
         else:
             opened = _remote(server, model, language, itn, token, reconnect_s, config)
         _caption(opened, recording, file, found, save, realtime=realtime, force=force)
@@ -124,15 +126,22 @@ def _caption(
 
 @contextlib.asynccontextmanager
 async def _own(
-    engine: Engine, name: str, decoding: DecodeOptions, vad: DetectorKind, config: VadConfig
+    engine: Engine,
+    streaming: StreamingEngine | None,
+    name: str,
+    decoding: DecodeOptions,
+    vad: DetectorKind,
+    config: VadConfig,
 ) -> AsyncIterator[tuple[captions.Stream, str]]:
     """A stream in this process."""
-    pool = DecodePool([engine])
+    partials = PartialLanes([streaming]) if streaming else None
+    recognizer = LiveRecognizer([engine], detector_maker(vad), partials)
     try:
-        session = Session(detectors(vad, config)(), engine.front_end, LiveConfig(max_segment_ms=config.max_segment_ms))
-        yield LiveStream(session, pool, decoding), name
+        yield recognizer.open(decoding, config), name
     finally:
-        await pool.close()
+        if partials is not None:
+            await partials.close()
+        await recognizer.close()
 
 
 @contextlib.asynccontextmanager

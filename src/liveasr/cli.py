@@ -181,6 +181,8 @@ def vad(**settings: Any) -> int:
 @click.option("--server", metavar="URL", help="Let a server find the words; --model is then a name on it.")
 @_token_option
 @_reconnect_option
+@click.option("--partials", metavar="NAME|FILE.gguf",
+              help="Streaming model for the text while someone speaks; --model then has the last word.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1, 64), help="For the model; by default one a core, at most four.")
 @click.option("--cmvn", metavar="FILE", type=_FILE, help="am.mvn to use instead of the model's.")
 @click.option("--vad", type=click.Choice(["fsmn", "webrtc"]), help="Voice activity detector.  [default: fsmn]")
@@ -236,6 +238,8 @@ def stream(**settings: Any) -> int:
               help="Pages of this origin may connect too, as in https://app.example.org; may be repeated.")  # fmt: skip
 @click.option("--tls-cert", metavar="FILE", type=_FILE, help="Certificate chain, to serve https and wss.")
 @click.option("--tls-key", metavar="FILE", type=_FILE, help="Its key.")
+@click.option("--partials", metavar="NAME|FILE.gguf",
+              help="Streaming model for the text while someone speaks; --model then has the last word.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1, 64), help="For one decode; by default one a core, at most four.")
 @click.option("--vad", type=click.Choice(["fsmn", "webrtc"]), default="fsmn", show_default=True,
               help="Voice activity detector.")  # fmt: skip
@@ -317,6 +321,8 @@ def files(**settings: Any) -> int:
 @bench.command(name="live")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE)
 @click.option("--model", metavar="NAME|FILE.gguf", help="Speech model; by default the best one installed.")
+@click.option("--partials", metavar="NAME|FILE.gguf",
+              help="Streaming model for the text while someone speaks; --model then has the last word.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1, 64), help="For the model; by default one a core, at most four.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def bench_live(**settings: Any) -> int:

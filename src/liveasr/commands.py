@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -30,14 +31,14 @@ from liveasr.engines.base import DecodeOptions
 from liveasr.engines.convert import WeightType
 from liveasr.engines.convert import convert as write_gguf
 from liveasr.errors import AudioError, LiveasrError, ModelNotFoundError, OutputError, UsageError
-from liveasr.options import notice_webrtc, open_model, vad_config
+from liveasr.options import notice_webrtc, open_model, open_partials, vad_config
 from liveasr.stream import capture
-from liveasr.stream.detect import DetectorKind, detectors
-from liveasr.stream.live import LiveStream, run_loop
+from liveasr.stream.detect import DetectorKind, detector_maker, detectors
+from liveasr.stream.live import run_loop
+from liveasr.stream.live_recognizer import LiveRecognizer
 from liveasr.stream.messages import Start
+from liveasr.stream.partials import PartialLanes
 from liveasr.stream.recognize import Recognizer
-from liveasr.stream.session import LiveConfig, Session
-from liveasr.stream.worker import DecodePool
 from liveasr.types import SAMPLES_PER_MS, Float32Array, Language
 from liveasr.vad.config import VadConfig
 
@@ -125,25 +126,32 @@ def devices() -> int:
     return 0
 
 
-def bench_live(files: Sequence[Path], model: str | None, threads: int | None, as_json: bool) -> int:
+def bench_live(
+    files: Sequence[Path], model: str | None, partials: str | None, threads: int | None, as_json: bool
+) -> int:
     """`liveasr bench live`."""
     engine, name = open_model(model, threads, None)
+    streaming = open_partials(partials, threads)
     figures = live_measuring.LiveFigures()
 
     async def play() -> None:
-        pool = DecodePool([engine])
-        new_detector = detectors("fsmn", VadConfig())
+        lanes = PartialLanes([streaming]) if streaming else None
+        recognizer = LiveRecognizer([engine], detector_maker("fsmn"), lanes)
         try:
             for file in files:
                 with batch.open_audio(file) as audio:
-                    stream = LiveStream(Session(new_detector(), engine.front_end, LiveConfig()), pool, DecodeOptions())
+                    stream = recognizer.open(DecodeOptions(), VadConfig())
                     await live_measuring.measure(stream, paced(audio.blocks(), realtime=True), figures)
         finally:
-            await pool.close()
+            if lanes is not None:
+                await lanes.close()
+            await recognizer.close()
 
+    begun_s, begun_cpu_s = time.monotonic(), time.process_time()
     run_loop(play())
-    about = {"model": name, "threads": engine.threads, "ggml": build(), **measuring.machine()}
-    summary = figures.summary()
+    cpu = (time.process_time() - begun_cpu_s) / (time.monotonic() - begun_s)
+    about = {"model": name, "partials": partials, "threads": engine.threads, "ggml": build(), **measuring.machine()}
+    summary = {**figures.summary(), "cpu_s_per_s_of_audio": round(cpu, 3)}
     if as_json:
         sys.stdout.write(json.dumps({**about, **summary}, indent=1) + "\n")
     else:

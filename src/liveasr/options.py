@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 
 from liveasr import store
-from liveasr.engines.base import Engine
+from liveasr.engines.base import Engine, StreamingEngine
 from liveasr.engines.registry import ARCHITECTURES, open_engine
 from liveasr.errors import UsageError
 from liveasr.stream.detect import DetectorKind
@@ -43,6 +43,22 @@ def notice_webrtc(vad: DetectorKind) -> None:
 def notice_demonstration(model: str, where_to_get_more: str) -> None:
     """Warn that nobody should expect more than digits."""
     _log.warning("'%s' is a demonstration: it knows ten words, zero to nine, in English. %s", model, where_to_get_more)
+
+
+def open_partials(model: str | None, threads: int | None) -> StreamingEngine | None:
+    """The engine of the streaming model that is to give the partials, if one is named.
+
+    Raises:
+        UsageError: it does not stream.
+    """
+    if model is None:
+        return None
+    path = store.find(model)
+    engine = open_engine(path, threads)
+    if not isinstance(engine, StreamingEngine):
+        engine.close()
+        raise UsageError(f"{path.stem} does not stream; --partials takes a model that does, as paraformer-streaming")
+    return engine
 
 
 def open_model(

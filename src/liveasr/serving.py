@@ -5,17 +5,21 @@ import sys
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
+from typing import TypeVar
 
 from liveasr import store
+from liveasr.engines.base import Engine
 from liveasr.engines.registry import ARCHITECTURES, open_engine
 from liveasr.errors import ModelNotFoundError, UsageError
-from liveasr.options import notice_demonstration
+from liveasr.options import notice_demonstration, open_partials
 from liveasr.stream import journal
 from liveasr.stream.access import Access, is_loopback
 from liveasr.stream.detect import DetectorKind, detector_maker
 from liveasr.stream.live import run_loop
 from liveasr.stream.server import Server, addresses, create_app, listen
 from liveasr.stream.service import OfferedModel, Service, ServiceConfig
+
+_AnyEngine = TypeVar("_AnyEngine", bound=Engine)
 
 
 def serve(
@@ -27,6 +31,7 @@ def serve(
     origins: Sequence[str],
     tls_cert: Path | None,
     tls_key: Path | None,
+    partials: str | None,
     threads: int | None,
     vad: DetectorKind,
     max_sessions: int,
@@ -47,9 +52,11 @@ def serve(
     new_detector = detector_maker(vad)
     listeners = listen(host, port)
     offered = [_offer(path, threads) for path in _chosen(models)]
+    streaming = open_partials(partials, threads)
+    partial_lanes = [*_more_lanes(streaming), streaming] if streaming else []
     page = Path(str(resources.files("liveasr.clients"))) / "web"
     config = ServiceConfig(max_sessions=max_sessions, idle_s=idle_s, resume_s=resume_s, session_s=session_s)
-    app = create_app(lambda: Service(offered, new_detector, config), access, page)
+    app = create_app(lambda: Service(offered, new_detector, config, partial_lanes), access, page)
 
     def started() -> None:
         for address in addresses(listeners, tls=tls is not None):
@@ -83,6 +90,10 @@ def _offer(path: Path, threads: int | None) -> OfferedModel:
     if demonstration:
         notice_demonstration(path.stem, f"A full model: {store.download_command()}")
     engine = open_engine(path, threads)
+    return OfferedModel(path.stem, [*_more_lanes(engine), engine], demonstration)
+
+
+def _more_lanes(engine: _AnyEngine) -> list[_AnyEngine]:
+    """What the cores hold beside the engine itself."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    lanes = [engine.lane() for _ in range(cores // engine.threads - 1)]
-    return OfferedModel(path.stem, [*lanes, engine], demonstration)
+    return [engine.lane() for _ in range(cores // engine.threads - 1)]

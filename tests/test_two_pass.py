@@ -1,0 +1,115 @@
+"""Two passes with real engines: a streaming Paraformer gives the partials, another model has the last word.
+
+The streaming one has random weights, so its text is no language; what it may not do is change the finals.
+"""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from liveasr import store
+from liveasr.clients.ws import connect
+from liveasr.engines.base import DecodeOptions, StreamingEngine
+from liveasr.engines.convert import convert
+from liveasr.engines.registry import open_engine
+from liveasr.stream.decode import AudioFile
+from liveasr.stream.detect import detector_maker
+from liveasr.stream.live_recognizer import LiveRecognizer
+from liveasr.stream.messages import Start
+from liveasr.types import LiveTranscript
+from liveasr.vad.config import VadConfig
+from tests.servers import ServerProcess
+
+SAID = ["three one four", "one five nine two", "six five"]
+
+
+@pytest.fixture(scope="module")
+def streaming(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "tiny-streaming.gguf"
+    convert(Path(__file__).parent / "golden" / "paraformer-streaming-tiny", path, "f32")
+    return path
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "liveasr", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_captions_of_two_models_end_as_the_second_says(streaming: Path, data: Path) -> None:
+    recording = str(data / "digits-clean.wav")
+    result = run("live", "--file", recording, "--model", "digits", "--partials", str(streaming))
+    assert result.returncode == 0, result.stderr
+    alone = run("live", "--file", recording, "--model", "digits")
+    assert result.stdout == alone.stdout
+    assert [line.partition("]  ")[2] for line in result.stdout.splitlines()] == SAID
+
+
+def test_a_model_that_does_not_stream_gives_no_partials_for_another(data: Path) -> None:
+    for command in (["live", "--file", str(data / "digits-clean.wav")], ["serve", "--port", "0"]):
+        result = run(*command, "--model", "digits", "--partials", "digits-paraformer")
+        assert result.returncode == 1
+        assert "does not stream" in result.stderr.splitlines()[-1]
+        assert "Traceback" not in result.stderr
+
+
+def test_a_server_has_its_own_partials(streaming: Path, data: Path) -> None:
+    result = run("live", "--file", str(data / "digits-clean.wav"), "--server", "http://127.0.0.1:1", "--partials", "x")
+    assert result.returncode == 1
+    assert "--partials cannot be set together with --server" in result.stderr
+    seen: list[LiveTranscript] = []
+
+    async def work(url: str) -> None:
+        async with connect(url, Start(model="digits")) as stream:
+            with AudioFile(data / "digits-clean.wav") as audio:
+                for block in audio.blocks():
+                    for start in range(0, block.size, 1600):
+                        await stream.feed(block[start : start + 1600])
+                        await asyncio.sleep(0.01)
+            await stream.finish()
+            seen.extend([each async for each in stream.outputs() if isinstance(each, LiveTranscript)])
+
+    with ServerProcess("--model", "digits", "--partials", str(streaming)) as server:
+        asyncio.run(asyncio.wait_for(work(server.url), 60))
+        assert httpx.get(f"{server.url}/ready").status_code == 200
+        code, _out, err = server.stop()
+    assert (code, "Traceback" in err) == (0, False)
+    assert [each.final.text for each in seen if each.final] == SAID
+    assert any(not each.is_final for each in seen)
+
+
+def test_a_model_that_streams_gives_its_own_partials_and_finals(streaming: Path, data: Path) -> None:
+    """Its finals are those of the whole segment at once, which its partials begin."""
+    engine = open_engine(streaming, threads=1)
+    assert isinstance(engine, StreamingEngine)
+    seen: list[LiveTranscript] = []
+
+    async def work() -> None:
+        recognizer = LiveRecognizer([engine], detector_maker("fsmn"))
+        stream = recognizer.open(DecodeOptions(), VadConfig())
+        with AudioFile(data / "digits-clean.wav") as audio:
+            for block in audio.blocks():
+                for start in range(0, block.size, 1600):
+                    await stream.feed(block[start : start + 1600])
+                    await asyncio.sleep(0.01)
+        await stream.finish()
+        seen.extend([each async for each in stream.outputs() if isinstance(each, LiveTranscript)])
+        await recognizer.close()
+
+    asyncio.run(asyncio.wait_for(work(), 60))
+    finals = {each.segment_id: each.final for each in seen if each.final}
+    assert len(finals) == 3
+    for each in seen:
+        final = finals[each.segment_id]
+        assert final is not None
+        assert final.text.startswith(each.committed)
+
+
+def test_the_built_in_models_do_not_stream() -> None:
+    for name in store.DEMONSTRATION_MODELS:
+        engine = open_engine(store.built_in(name), threads=1)
+        assert not isinstance(engine, StreamingEngine)
+        engine.close()
