@@ -108,7 +108,7 @@ def _least_keep_ms(vad: VadSettings) -> int:
 
 
 class RemoteStream:
-    """One stream, made by `connect`. Call `feed` and `flush` at will, then `finish` once.
+    """One stream, made by `connect`. Call `feed` and `flush` at will, then `finish` once; several callers take turns.
 
     Someone iterates over `outputs`, meanwhile or afterwards. What the server says is kept until it is taken there,
     without a bound: a slow reader costs memory, not text.
@@ -127,6 +127,7 @@ class RemoteStream:
         self._heard_samples = 0
         self._lag_ms = 0
         self._finishing = False
+        self._turn = asyncio.Lock()  # of those who feed, flush and finish
         self._settled = asyncio.Event()  # something was, or nothing comes any more
         self._over = asyncio.Event()  # nothing comes any more
 
@@ -155,16 +156,17 @@ class RemoteStream:
             UsageError: the stream is finished.
         """
         self._must_be_open("feed")
-        if self._over.is_set():
-            return
-        self._heard_samples += samples.size
-        self._held += encode_pcm(samples, self._encoding)
-        while len(self._held) >= self._line.frame_bytes:
-            await self._room()
+        async with self._turn:
             if self._over.is_set():
                 return
-            self._say_held(self._line.frame_bytes)
-            await asyncio.sleep(0)  # the line has a turn, however much is fed
+            self._heard_samples += samples.size
+            self._held += encode_pcm(samples, self._encoding)
+            while len(self._held) >= self._line.frame_bytes:
+                await self._room()
+                if self._over.is_set():
+                    return
+                self._say_held(self._line.frame_bytes)
+                await asyncio.sleep(0)  # the line has a turn, however much is fed
 
     async def flush(self) -> None:
         """End the open segment here; `Flushed` follows the finals of all segments so far.
@@ -173,17 +175,19 @@ class RemoteStream:
             UsageError: the stream is finished.
         """
         self._must_be_open("flush")
-        self._say_held(len(self._held))
-        self._unsettled.flush()
-        self._line.wake()
+        async with self._turn:
+            self._say_held(len(self._held))
+            self._unsettled.flush()
+            self._line.wake()
 
     async def finish(self) -> None:
         """End the stream: every segment gets its final, then the outputs end."""
         if not self._finishing:
             self._finishing = True
-            self._say_held(len(self._held))
-            self._unsettled.stop()
-            self._line.wake()
+            async with self._turn:
+                self._say_held(len(self._held))
+                self._unsettled.stop()
+                self._line.wake()
         await self._over.wait()
 
     def cancel(self) -> None:

@@ -393,6 +393,21 @@ def test_a_stream_never_keeps_more_than_it_may_and_never_waits_for_ever(
     run(work)
 
 
+def test_callers_take_turns_while_one_waits_for_room(server: str, clean: Float32Array) -> None:
+    async def work() -> None:
+        async with connect(server, Start(vad=VadSettings(max_segment_ms=1000)), keep_ms=0) as stream:
+            feeding = asyncio.create_task(stream.feed(np.concatenate([clean] * 4)))
+            flushing = asyncio.create_task(stream.flush())
+            finishing = asyncio.create_task(stream.finish())
+            outputs = await heard(stream)
+            await asyncio.gather(feeding, flushing, finishing)
+            last = next(index for index, output in enumerate(outputs) if isinstance(output, Flushed))
+            assert finals(outputs[last:]) == []
+            assert " ".join(final.text for final in finals(outputs)).split().count("nine") == 4
+
+    run(work)
+
+
 # What servers never do in one's own tests, but do in the world.
 
 
