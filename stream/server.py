@@ -38,6 +38,7 @@ from liveasr.stream.service import Service
 DRAIN_S = 10.0
 """How long open segments may take to finish once the server was told to stop."""
 _FORCE_CHECK_S = 0.1
+_UNREAD_BYTES = 1 << 18  # that the system keeps for a client; by itself it would grow to many MB
 _DEAD_PEER_MS = 30_000  # a client that acknowledges nothing for so long is gone, or does not read
 _MAX_FRAGMENTS = 4_096  # of a message
 _PAGE_HEADERS = {
@@ -270,6 +271,7 @@ def listen(host: str, port: int) -> list[socket.socket]:
 def _notice_dead_peers(listener: socket.socket) -> None:
     """What the connections of a listener inherit, where the system can."""
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNREAD_BYTES)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_PEER_MS)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _DEAD_PEER_MS // 1000)
