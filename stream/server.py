@@ -30,7 +30,7 @@ from websockets.frames import CloseCode, Frame
 
 from liveasr.errors import LiveasrError
 from liveasr.stream.access import COOKIE, Access, Asked, token_of
-from liveasr.stream.connection import Connection
+from liveasr.stream.connection import Connection, Goodbye
 from liveasr.stream.messages import MAX_MESSAGE_BYTES, SUBPROTOCOL
 from liveasr.stream.metrics import CONTENT_TYPE
 from liveasr.stream.service import Service
@@ -58,9 +58,15 @@ class WebSocketChannel:
         self._websocket = websocket
 
     async def receive(self) -> str | bytes | None:
-        """The next frame; None once the client is gone."""
+        """The next frame; None once the client is gone.
+
+        Raises:
+            Goodbye: it closed the connection, or the page that had it was left.
+        """
         message = await self._websocket.receive()
         if message["type"] == "websocket.disconnect":
+            if message.get("code") in (CloseCode.NORMAL_CLOSURE, CloseCode.GOING_AWAY):
+                raise Goodbye
             return None
         text: str | None = message.get("text")
         frame: bytes = message.get("bytes") or b""
@@ -85,6 +91,12 @@ class WebSocketChannel:
 
 class _WebSocketProtocol(WebSocketsSansIOProtocol):
     """uvicorn's, where it lets a client have more than its due, or trips over its own feet."""
+
+    async def run_asgi(self) -> None:
+        """As uvicorn's, which would wait for ever for a client that does not read to take what was said to it."""
+        await super().run_asgi()
+        if not self.writable.is_set():
+            self.transport.abort()
 
     def handle_ping(self) -> None:
         """As uvicorn's, but who does not read gets no more pongs: they would heap up."""
