@@ -228,15 +228,43 @@ def test_a_server_that_was_killed_and_comes_back_loses_no_final(browser: Browser
         assert times[-1] > "00:03"  # the clock of the page went on
 
 
-def test_a_token_is_asked_for_and_opens_the_page(browser: Browser) -> None:
-    with ServerProcess(token="open-sesame") as server, Visit(browser, server.url) as visit:  # noqa: S106 - of a test
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[ServerProcess]:
+    """A server that wants a token."""
+    with ServerProcess(token="open-sesame") as process:  # noqa: S106 - of a test
+        yield process
+
+
+def test_a_token_is_asked_for_until_it_is_right_and_opens_the_page(browser: Browser, guarded: ServerProcess) -> None:
+    with Visit(browser, guarded.url) as visit:
         page = visit.open()
+        wrong = page.get_by_role("alert")
+        expect(wrong).to_have_count(0)
+        page.get_by_label("Token").fill("sesame, please")
+        page.keyboard.press("Enter")
+        expect(wrong).to_have_text("That was not it. Try again.")
         page.get_by_label("Token").fill("open-sesame")
         page.get_by_role("button").click()
         expect(page.locator("#model")).to_be_enabled()
         assert "token" not in page.url
         page.click("#toggle")
         expect(segments(page)).not_to_have_count(0)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_form_for_a_token_looks_like_the_page(browser: Browser, guarded: ServerProcess, scheme: str) -> None:
+    with Visit(browser, f"{guarded.url}/?token=wrong", color_scheme=scheme, **PHONE) as visit:
+        page = visit.open()
+        for part in ("h1", "h2", "p", ".wrong", "label", "input", "button"):
+            assert page.locator(part).first.evaluate(CONTRAST) >= 4.5, part
+        ground = page.locator("html").evaluate("(html) => getComputedStyle(html).backgroundColor")
+        assert (int(re.findall(r"\d+", ground)[0]) > 128) == (scheme == "light")
+        assert page.evaluate("document.documentElement.scrollWidth") == 360
+        assert page.evaluate(TOO_SMALL) == []
+        expect(page.get_by_label("Token")).to_be_focused()
+        assert not [complaint for complaint in visit.complaints if "401" not in complaint]
+        answer = page.request.get(f"{guarded.url}/")
+        assert "unsafe" not in answer.headers["content-security-policy"]
 
 
 def test_the_demonstration_model_is_called_one(visit: Visit) -> None:
