@@ -204,25 +204,20 @@ class _PageFiles(StaticFiles):
         return response
 
 
-class _TokenPage:
+def _ask_for_token(file: Path, *, wrong: bool) -> Response:
     """The form for a token. Who has none may load nothing else, so its style is within, and allowed by its hash.
 
     Args:
         file: token.html.
+        wrong: whether it is to say that the token was wrong.
     """
-
-    def __init__(self, file: Path) -> None:
-        self._text = file.read_text(encoding="utf-8")
-        style = hashlib.sha256("".join(_STYLE.findall(self._text)).encode()).digest()
-        self._headers = _PAGE_HEADERS | {
-            "Content-Security-Policy": f"default-src 'none'; style-src 'sha256-{base64.b64encode(style).decode()}'; "
-            "img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-        }
-
-    def answer(self, *, wrong: bool) -> Response:
-        """The page, which says so if the token was wrong."""
-        text = _WRONG.sub("", self._text) if wrong else self._text
-        return HTMLResponse(text, HTTPStatus.UNAUTHORIZED, headers=self._headers)
+    text = file.read_text(encoding="utf-8")
+    style = hashlib.sha256("".join(_STYLE.findall(text)).encode()).digest()
+    headers = _PAGE_HEADERS | {
+        "Content-Security-Policy": f"default-src 'none'; style-src 'sha256-{base64.b64encode(style).decode()}'; "
+        "img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    }
+    return HTMLResponse(_WRONG.sub("", text) if wrong else text, HTTPStatus.UNAUTHORIZED, headers=headers)
 
 
 class _Gate:
@@ -231,7 +226,7 @@ class _Gate:
     def __init__(self, app: ASGIApp, access: Access, page: Path) -> None:
         self._app = app
         self._access = access
-        self._token_page = _TokenPage(page / "token.html")
+        self._page = page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or scope["path"] == "/health":
@@ -253,7 +248,7 @@ class _Gate:
         is_page = asked.scope["type"] == "http" and asked.url.path == "/"
         if refusal is HTTPStatus.UNAUTHORIZED:
             if is_page:
-                return self._token_page.answer(wrong="token" in asked.query_params)
+                return _ask_for_token(self._page / "token.html", wrong="token" in asked.query_params)
             return PlainTextResponse("this server wants a token; docs/protocol.md says where\n", refusal)
         if refusal is not None:
             return PlainTextResponse("this server does not serve that host or origin (--allow-origin)\n", refusal)
