@@ -5,8 +5,11 @@ what may be chosen, /health says that the program runs, /ready that new sessions
 """
 
 import asyncio
+import base64
 import contextlib
+import hashlib
 import logging
+import re
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -19,7 +22,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -49,6 +52,8 @@ _PAGE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-cache",
 }
+_STYLE = re.compile("<style>(.*?)</style>", re.DOTALL)
+_WRONG = re.compile('(?<=class="wrong" role="alert") hidden')
 
 
 class WebSocketChannel:
@@ -212,6 +217,22 @@ class _PageFiles(StaticFiles):
         return response
 
 
+def _ask_for_token(file: Path, *, wrong: bool) -> Response:
+    """The form for a token. Who has none may load nothing else, so its style is within, and allowed by its hash.
+
+    Args:
+        file: token.html.
+        wrong: whether it is to say that the token was wrong.
+    """
+    text = file.read_text(encoding="utf-8")
+    style = hashlib.sha256("".join(_STYLE.findall(text)).encode()).digest()
+    headers = _PAGE_HEADERS | {
+        "Content-Security-Policy": f"default-src 'none'; style-src 'sha256-{base64.b64encode(style).decode()}'; "
+        "img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    }
+    return HTMLResponse(_WRONG.sub("", text) if wrong else text, HTTPStatus.UNAUTHORIZED, headers=headers)
+
+
 class _Gate:
     """Lets in who may come in; /health is for everyone."""
 
@@ -240,7 +261,7 @@ class _Gate:
         is_page = asked.scope["type"] == "http" and asked.url.path == "/"
         if refusal is HTTPStatus.UNAUTHORIZED:
             if is_page:
-                return FileResponse(self._page / "token.html", refusal, headers=_PAGE_HEADERS)
+                return _ask_for_token(self._page / "token.html", wrong="token" in asked.query_params)
             return PlainTextResponse("this server wants a token; docs/protocol.md says where\n", refusal)
         if refusal is not None:
             return PlainTextResponse("this server does not serve that host or origin (--allow-origin)\n", refusal)
