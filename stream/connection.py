@@ -27,15 +27,24 @@ from liveasr.stream.protocol import ServerProtocol
 from liveasr.stream.service import Service
 
 _LAST_WORDS_S = 10.0
-_CLOSE_S = 5.0
+_CLOSE_S = 2.0
+_READ_REST_S = 0.5
 _MAX_REASON_BYTES = 123  # RFC 6455, 5.5: a control frame holds 125 bytes, two of them the code
+
+
+class Goodbye(ConnectionError):  # noqa: N818 - no error
+    """The client closed the connection, and means it."""
 
 
 class Channel(Protocol):
     """Where frames come from and go to."""
 
     async def receive(self) -> str | bytes | None:
-        """The next frame of the client; None once it is gone."""
+        """The next frame of the client; None once it is gone.
+
+        Raises:
+            Goodbye: it left.
+        """
         ...
 
     async def send(self, frame: str) -> None:
@@ -105,10 +114,13 @@ class Connection:
             async with self._group as group:
                 conversation, repeated = await self._begin()
                 group.create_task(self._read(conversation))
-                group.create_task(self._write(conversation, repeated))
+                group.create_task(self._write_while_heard(conversation, repeated))
                 group.create_task(_limit_last_words(conversation))
         except ExceptionGroup as several:
-            raise _decisive(several.exceptions) from None
+            error = _decisive(several.exceptions)
+            if isinstance(error, Goodbye):
+                self._service.abandon(self)
+            raise error from None
 
     async def _begin(self) -> tuple[Conversation, list[str]]:
         """The conversation that the client starts or resumes, and the frames to repeat."""
@@ -172,6 +184,14 @@ class Connection:
             raise ConnectionError("the client is gone")
         return frame
 
+    async def _write_while_heard(self, conversation: Conversation, repeated: list[str]) -> None:
+        try:
+            await self._write(conversation, repeated)
+        except ConnectionError:
+            # Whether the client left or the connection broke, the reader finds out, behind all that came before.
+            await asyncio.sleep(_READ_REST_S)
+            raise
+
     async def _write(self, conversation: Conversation, repeated: list[str]) -> None:
         for frame in repeated:
             await self._channel.send(frame)
@@ -205,7 +225,7 @@ async def _limit_last_words(conversation: Conversation) -> None:
 
 def _decisive(errors: Sequence[Exception]) -> Exception:
     """Of what several tasks raised at once, that which decides how the connection ends."""
-    for kind in (_Over, WireError, ConnectionError):
+    for kind in (_Over, WireError, Goodbye, ConnectionError):
         for error in errors:
             if isinstance(error, kind):
                 return error

@@ -277,10 +277,6 @@ class ClientProtocol:
             self.max_message_bytes = message.limits.message_bytes
         elif isinstance(message, Resumed):
             self._resuming = False
-            if message.number > self.last_number:
-                raise WireError(
-                    "misnumbered", f"the server has audio {message.number}, but {self.last_number} was last"
-                )
             self.last_number = message.number
             self.state = "stopping" if message.stopping else "open"
         elif isinstance(message, Transcript):

@@ -5,8 +5,11 @@ what may be chosen, /health says that the program runs, /ready that new sessions
 """
 
 import asyncio
+import base64
 import contextlib
+import hashlib
 import logging
+import re
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -19,7 +22,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -30,7 +33,7 @@ from websockets.frames import CloseCode, Frame
 
 from liveasr.errors import LiveasrError
 from liveasr.stream.access import COOKIE, Access, Asked, token_of
-from liveasr.stream.connection import Connection
+from liveasr.stream.connection import Connection, Goodbye
 from liveasr.stream.messages import MAX_MESSAGE_BYTES, SUBPROTOCOL
 from liveasr.stream.metrics import CONTENT_TYPE
 from liveasr.stream.service import Service
@@ -38,6 +41,7 @@ from liveasr.stream.service import Service
 DRAIN_S = 10.0
 """How long open segments may take to finish once the server was told to stop."""
 _FORCE_CHECK_S = 0.1
+_UNREAD_BYTES = 1 << 18  # that the system keeps for a client; by itself it would grow to many MB
 _DEAD_PEER_MS = 30_000  # a client that acknowledges nothing for so long is gone, or does not read
 _MAX_FRAGMENTS = 4_096  # of a message
 _PAGE_HEADERS = {
@@ -48,6 +52,8 @@ _PAGE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-cache",
 }
+_STYLE = re.compile("<style>(.*?)</style>", re.DOTALL)
+_WRONG = re.compile('(?<=class="wrong" role="alert") hidden')
 
 
 class WebSocketChannel:
@@ -57,9 +63,15 @@ class WebSocketChannel:
         self._websocket = websocket
 
     async def receive(self) -> str | bytes | None:
-        """The next frame; None once the client is gone."""
+        """The next frame; None once the client is gone.
+
+        Raises:
+            Goodbye: it closed the connection, or the page that had it was left.
+        """
         message = await self._websocket.receive()
         if message["type"] == "websocket.disconnect":
+            if message.get("code") in (CloseCode.NORMAL_CLOSURE, CloseCode.GOING_AWAY):
+                raise Goodbye
             return None
         text: str | None = message.get("text")
         frame: bytes = message.get("bytes") or b""
@@ -84,6 +96,12 @@ class WebSocketChannel:
 
 class _WebSocketProtocol(WebSocketsSansIOProtocol):
     """uvicorn's, where it lets a client have more than its due, or trips over its own feet."""
+
+    async def run_asgi(self) -> None:
+        """As uvicorn's, which would wait for ever for a client that does not read to take what was said to it."""
+        await super().run_asgi()
+        if not self.writable.is_set():
+            self.transport.abort()
 
     def handle_ping(self) -> None:
         """As uvicorn's, but who does not read gets no more pongs: they would heap up."""
@@ -199,6 +217,22 @@ class _PageFiles(StaticFiles):
         return response
 
 
+def _ask_for_token(file: Path, *, wrong: bool) -> Response:
+    """The form for a token. Who has none may load nothing else, so its style is within, and allowed by its hash.
+
+    Args:
+        file: token.html.
+        wrong: whether it is to say that the token was wrong.
+    """
+    text = file.read_text(encoding="utf-8")
+    style = hashlib.sha256("".join(_STYLE.findall(text)).encode()).digest()
+    headers = _PAGE_HEADERS | {
+        "Content-Security-Policy": f"default-src 'none'; style-src 'sha256-{base64.b64encode(style).decode()}'; "
+        "img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    }
+    return HTMLResponse(_WRONG.sub("", text) if wrong else text, HTTPStatus.UNAUTHORIZED, headers=headers)
+
+
 class _Gate:
     """Lets in who may come in; /health is for everyone."""
 
@@ -227,7 +261,7 @@ class _Gate:
         is_page = asked.scope["type"] == "http" and asked.url.path == "/"
         if refusal is HTTPStatus.UNAUTHORIZED:
             if is_page:
-                return FileResponse(self._page / "token.html", refusal, headers=_PAGE_HEADERS)
+                return _ask_for_token(self._page / "token.html", wrong="token" in asked.query_params)
             return PlainTextResponse("this server wants a token; docs/protocol.md says where\n", refusal)
         if refusal is not None:
             return PlainTextResponse("this server does not serve that host or origin (--allow-origin)\n", refusal)
@@ -270,6 +304,7 @@ def listen(host: str, port: int) -> list[socket.socket]:
 def _notice_dead_peers(listener: socket.socket) -> None:
     """What the connections of a listener inherit, where the system can."""
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNREAD_BYTES)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_PEER_MS)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _DEAD_PEER_MS // 1000)

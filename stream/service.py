@@ -166,6 +166,12 @@ class Service:
                     entry.expiry = loop.call_later(self._config.resume_s, self.forget, conversation)
                 return
 
+    def abandon(self, guest: Guest) -> None:
+        """A client does not want its session any more."""
+        for entry in tuple(self._entries.values()):
+            if entry.guest is guest:
+                self.forget(entry.conversation)
+
     def start(self, start: Start, protocol: ServerProtocol, guest: Guest) -> Conversation:
         """A new session as a client wants it.
 

@@ -91,7 +91,6 @@ class DeafClient:
     def __init__(self, url: str) -> None:
         host, port = urlsplit(url).netloc.split(":")
         self._socket = socket.create_connection((host, int(port)))
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self._protocol = ClientProtocol(parse_uri(url))
         self._protocol.send_request(self._protocol.connect())
         self._flush()

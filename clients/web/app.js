@@ -20,6 +20,7 @@ const STATES = {
   error: "Error",
 };
 const PATIENCE_MS = 5_000; // until Finishing may be cut short
+const FULL = new Set(["overloaded", "too_many_sessions", "shutdown"]); // the server is there, but takes nobody
 
 const $ = (id) => document.getElementById(id);
 const notices = new Notices($("notices"));
@@ -86,7 +87,12 @@ async function start() {
   if (transcript.empty) clockMs = 0;
   const url = new URL("v1/stream", document.baseURI);
   url.protocol = url.protocol.replace("http", "ws");
-  run = new Run({ state, transcript: (...said) => transcript.apply(...said), sessionEnded, lag, level, silent, ended });
+  run = new Run({
+    state, connection, lost, lag, level, silent, ended,
+    session: (atMs) => transcript.beginSession(atMs),
+    settled: (atMs) => transcript.settle(atMs),
+    transcript: (...said) => transcript.apply(...said),
+  });
   enter("connecting", "Waiting for the microphone…");
   try {
     await run.start(url, settings, clockMs);
@@ -110,14 +116,18 @@ function stop() {
   run.stop();
 }
 
-function state(name, { error, why }) {
+function state(name, { why }) {
   if (name === "ended") return;
   enter(name);
   if (name === "finishing") letCut(run, why);
-  if (name !== "reconnecting") return notices.hide("connection");
-  const words = error ? { ...SERVER.full, detail: error.message } : SERVER.lost;
+}
+
+function connection(trouble) {
+  if (trouble === null) return notices.hide("connection");
+  const { error } = trouble;
+  const words = FULL.has(error?.code) ? SERVER.full : SERVER.lost;
   const retry = action("Retry now", () => run?.retry());
-  notices.show("connection", words, { kind: "note", actions: [retry], lasting: true });
+  notices.show("connection", { ...words, detail: error?.message }, { kind: "note", actions: [retry], lasting: true });
   findOutWhy(run);
 }
 
@@ -141,8 +151,13 @@ async function findOutWhy(mine) {
   }
 }
 
-function sessionEnded() {
-  transcript.endSession();
+function lost(ms) {
+  const text = `There was no connection for so long that ${seconds(ms)} of sound could not be kept.`;
+  notices.show("lost", { title: "Some words are missing", text });
+}
+
+function seconds(ms) {
+  return `${Math.max(1, Math.round(ms / 1000))} s`;
 }
 
 function lag(lagMs, overload) {
@@ -167,6 +182,7 @@ function silent(is) {
 function ended({ error, lostMs, why }) {
   clockMs = run.clockMs ?? clockMs;
   run = null;
+  transcript.end();
   $("lag").textContent = "";
   notices.hide("connection", "overload", "silent");
   enter(error || why === "unplugged" ? "error" : "idle");
@@ -175,7 +191,7 @@ function ended({ error, lostMs, why }) {
     const words = SERVER[error.code] ?? { title: "The captions ended", text: "What stands here is kept." };
     notices.show("server", { ...words, detail: error.message });
   } else if (lostMs >= 1000) {
-    const text = `The last ${Math.round(lostMs / 1000)} s could not be sent: there was no connection.`;
+    const text = `The text of the last ${seconds(lostMs)} is not complete: there was no connection.`;
     notices.show("server", { title: "Some words are missing", text });
   }
 }

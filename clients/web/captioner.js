@@ -3,25 +3,22 @@
 //   connecting -> listening <-> reconnecting
 //        any of them -> finishing -> ended
 //
-// The clock is the sound itself: how much of it was taken. Sound that no server has acknowledged is kept, the latest
-// half minute of it, and goes first into the next session, whose times are then counted from where that sound began.
+// The clock is the sound itself: how much of it was taken. A session whose connection broke goes on over the next one.
+// If the server has it no more, a new one begins with the sound that is not settled, and its times are counted from there.
 
 import { Session } from "./session.js";
 
-const KEEP_MS = 30_000;
 const FALL_BEHIND_MS = 60_000; // sent, and not yet taken: beyond that the sound would pile up in the browser
-const QUIET_MS = 10_000; // a server that takes sound says so twice a second
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 8_000;
 
-/** After these a server may be there again a little later. */
-const PASSING_ERRORS = new Set(["overloaded", "shutdown", "idle", "slow_reader"]);
-const PASSING_CODES = new Set([4408, 4429]); // the last two of them, if their message was lost
-/** After these, and after the protocol's own, 4000 and up, another try would end as this one did. */
+/** The session is over, and the server there: a new one can begin at once. */
+const SUCCEEDED_CODES = new Set([4410, 4411, 4413]); // gone, replaced, session_limit
+/** After these a server may take the captions a little later, and after most of those below 4000. */
+const PASSING_CODES = new Set([4408, 4429, 4503]); // idle, slow_reader, too_many_sessions
 const LASTING_CODES = new Set([1002, 1003, 1007, 1008, 1009, 1010]);
 
-function passing(code, error) {
-  if (error) return PASSING_ERRORS.has(error.code);
+function passing(code) {
   return PASSING_CODES.has(code) || (code < 4000 && !LASTING_CODES.has(code));
 }
 
@@ -38,24 +35,30 @@ export class Captioner {
   #rate;
   #originMs;
   #taken = 0; // samples, in all
-  #kept = []; // {at, samples} that no server has acknowledged, the latest KEEP_MS
-  #acknowledged = 0; // where the sound begins that none has
-  #firstNumber = 1; // of kept[0] in the session
-  #session = null;
+  #begin = 0; // of the session
+  #heard = 0; // samples that the server has taken, as it says
+  #session;
   #failures = 0;
   #timer;
 
   /**
    * @param {string | URL} url of the server
    * @param {object} start fields of the start message, with audio.rate_hz
-   * @param {object} handlers state(name, detail), transcript(message, offsetMs), sessionEnded(), lag(ms, overload),
-   *   ended({error, lostMs}); transcripts come in the server's words, offsetMs is where their session began
+   * @param {object} handlers
+   *   state(name, detail): one of the above;
+   *   connection(trouble): {pauseMs, error} while there is none, null when there is one again;
+   *   session(clockMs): a new one begins there, and says again what was not final;
+   *   transcript(message, offsetMs): in the server's words; offsetMs is where its session began;
+   *   settled(clockMs): there are finals for all that was said until then;
+   *   lost(ms): so much sound could not be kept until there was a server for it;
+   *   lag(ms, overload);
+   *   ended({error, lostMs}): the last call
    * @param {number} [originMs] what the clock shows at the first sample
    */
   constructor(url, start, handlers, originMs = 0) {
     [this.#url, this.#start, this.#handlers, this.#originMs] = [url, start, handlers, originMs];
     this.#rate = start.audio.rate_hz;
-    this.#connect();
+    this.#open({ at: 0, settled: 0, pieces: [] });
   }
 
   /** What the clock shows: how much sound there was, in all. */
@@ -70,26 +73,19 @@ export class Captioner {
 
   /** The next samples of the microphone, an Int16Array. */
   take(samples) {
-    if (this.state === "finishing" || this.state === "ended") return;
-    this.#kept.push({ at: this.#taken, samples });
+    if (this.#stopping) return;
     this.#taken += samples.length;
-    while (this.#taken - this.#kept[0].at > this.#samples(KEEP_MS)) {
-      this.#kept.shift();
-      this.#firstNumber += 1;
-    }
-    if (!this.#session?.open) return;
     this.#session.audio(samples);
-    if (this.#session.waitingMs > QUIET_MS) this.#session.abandon(); // a network that went away tells nobody
-    else if (this.#taken - this.#acknowledged > this.#samples(FALL_BEHIND_MS)) this.stop("behind");
+    const behind = this.#ms(this.#taken) - this.#ms(this.#heard);
+    if (this.state === "listening" && behind > FALL_BEHIND_MS) this.stop("behind");
   }
 
-  /** No more sound comes: wait for the last words, or, without a connection, end here. */
+  /** No more sound comes: wait for the last words, and for a connection that they can come over. */
   stop(why = "stop") {
-    if (this.state === "finishing" || this.state === "ended") return;
-    if (this.#session?.open) {
-      this.#enter("finishing", { why });
-      this.#session.stop();
-    } else this.#end(null);
+    if (this.#stopping) return;
+    this.#enter("finishing", { why });
+    this.#session.stop();
+    this.retry();
   }
 
   /** End now, whatever is still missing. */
@@ -97,59 +93,72 @@ export class Captioner {
     this.#end(null);
   }
 
-  /** While reconnecting: do not wait any longer. */
+  /** While there is no connection: do not wait any longer. */
   retry() {
-    if (this.state === "reconnecting" && this.#session === null) this.#connect();
+    if (this.state !== "ended" && !this.#session.connected) this.#connect();
+  }
+
+  get #stopping() {
+    return this.state === "finishing" || this.state === "ended";
   }
 
   #connect() {
     clearTimeout(this.#timer);
-    let offset = 0;
-    this.#session = new Session(this.#url, this.#start, {
-      opened: () => {
-        offset = this.#acknowledged = this.#kept[0]?.at ?? this.#taken;
-        this.#firstNumber = 1;
-        for (const { samples } of this.#kept) this.#session.audio(samples);
-      },
-      ready: () => this.state === "finishing" || this.#enter("listening"),
-      ack: ({ number }) => this.#drop(number),
-      done: ({ number }) => this.#drop(number), // a server that is told to stop finishes what it took
-      transcript: (message) => this.#handlers.transcript(message, this.#ms(offset)),
-      lag: ({ lag_ms }) => this.#handlers.lag(lag_ms, false),
-      overload: ({ lag_ms }) => this.#handlers.lag(lag_ms, true),
-      closed: (ending) => this.#closed(ending),
-    });
+    if (this.#session.resumable) this.#session.resume();
+    else this.#open(this.#session.rest);
   }
 
-  #drop(number) {
-    this.#failures = 0; // not before: a server that lets us in and fails is still failing
-    const gone = Math.max(0, number - this.#firstNumber + 1);
-    this.#kept.splice(0, gone);
-    this.#firstNumber += gone;
-    this.#acknowledged = this.#kept[0]?.at ?? this.#taken;
+  /** A new session, with what the last one left. */
+  #open({ at, settled, pieces }) {
+    this.#begin += at;
+    this.#heard = this.#begin;
+    const offsetMs = this.#ms(this.#begin);
+    const atMs = (ms) => this.#begin + (ms * this.#rate) / 1000;
+    const connected = () => {
+      if (!this.#stopping) this.#enter("listening");
+      this.#handlers.connection(null);
+    };
+    this.#handlers.session(offsetMs);
+    if (at > settled) this.#handlers.lost(((at - settled) * 1000) / this.#rate);
+    this.#session = new Session(this.#url, this.#start, {
+      ready: connected,
+      resumed: connected,
+      ack: ({ settled_ms, heard_ms }) => {
+        this.#failures = 0; // not before: a server that lets us in and fails is still failing
+        this.#heard = atMs(heard_ms);
+        this.#handlers.settled(offsetMs + settled_ms);
+      },
+      transcript: (message) => this.#handlers.transcript(message, offsetMs),
+      lag: ({ lag_ms }) => this.#handlers.lag(lag_ms, false),
+      overload: ({ lag_ms }) => this.#handlers.lag(lag_ms, true),
+      done: ({ heard_ms }) => this.#handlers.settled(offsetMs + heard_ms),
+      closed: (ending) => this.#closed(ending),
+    });
+    for (const samples of pieces) this.#session.audio(samples);
+    if (this.#stopping) this.#session.stop();
   }
 
   #closed({ code, error, done }) {
     if (this.state === "ended") return;
-    this.#session = null;
     this.#handlers.lag(0, false);
-    this.#handlers.sessionEnded();
-    if (this.state === "finishing") return this.#end(done ? null : (error ?? { code: "broken" }));
-    if (!passing(code, error))
-      return this.#end(error ?? { code: "closed", message: `the server closed the connection (${code})` });
+    if (this.#session.complete) return this.#end(null);
+    if (SUCCEEDED_CODES.has(code) || done?.reason === "stop") return this.#connect();
+    if (!passing(code)) return this.#end(error ?? { code: "closed", message: `the server closed the connection (${code})` });
     const pauseMs = waitMs(this.#failures);
     this.#failures += 1;
     this.#timer = setTimeout(() => this.#connect(), pauseMs);
-    this.#enter("reconnecting", { pauseMs, error });
+    if (!this.#stopping) this.#enter("reconnecting");
+    this.#handlers.connection({ pauseMs, error });
   }
 
   #end(error) {
     if (this.state === "ended") return;
-    const lostMs = error === null && this.state !== "finishing" ? this.#ms(this.#taken) - this.#ms(this.#acknowledged) : 0;
     this.#enter("ended");
     clearTimeout(this.#timer);
-    this.#session?.abandon();
-    this.#kept = [];
+    const { settled } = this.#session.rest;
+    const missing = error === null && !this.#session.connected && !this.#session.complete;
+    const lostMs = missing ? this.clockMs - this.#ms(this.#begin + settled) : 0;
+    this.#session.abandon();
     this.#handlers.ended({ error, lostMs });
   }
 
@@ -160,9 +169,5 @@ export class Captioner {
 
   #ms(samples) {
     return this.#originMs + Math.round((samples * 1000) / this.#rate);
-  }
-
-  #samples(ms) {
-    return (ms * this.#rate) / 1000;
   }
 }

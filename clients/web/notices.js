@@ -40,10 +40,9 @@ export const SERVER = {
   unreachable: { title: "The server does not answer", text: `Is liveasr running on ${here()}?` },
   lost: {
     title: "The connection broke",
-    text: "The sound of the next half minute is kept, and sent once the server is there again.",
+    text: "The latest half minute of sound is kept, and sent once the server is there again.",
   },
-  full: { title: "The server takes no new captions now", text: "The sound of the next half minute is kept until it does." },
-  broken: { title: "The connection broke", text: "The last words did not come. What stands here is kept." },
+  full: { title: "The server takes no new captions now", text: "The latest half minute of sound is kept until it does." },
   behind: {
     title: "This computer is too slow for this model",
     text: "The text was a minute behind, so listening has stopped. What was said until then still comes.",

@@ -45,7 +45,7 @@ def test_a_stop_that_got_lost_is_said_again() -> None:
 
 
 def test_a_server_has_got_no_more_than_was_sent() -> None:
-    with pytest.raises(WireError, match="has audio 3, but 2 was last"):
+    with pytest.raises(WireError, match="has audio 3; 2 were sent"):
         broken().receive(resumed(3))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from liveasr.stream.connection import Connection
+from liveasr.stream.connection import Connection, Goodbye
 from liveasr.stream.decode import AudioFile
 from liveasr.stream.detect import Detector, FsmnDetector
 from liveasr.stream.messages import (
@@ -352,5 +352,26 @@ def test_the_text_frames_of_a_session_carry_their_numbers() -> None:
             await Connection(channel, service).run()
             assert channel.seqs == list(range(1, len(channel.seqs) + 1))
             assert decode_server('{"type":"flushed","seq":7}') == Flushed(seq=7)
+
+    run(work())
+
+
+class LeavingChannel(MemoryChannel):
+    """A client that closes its connection where others break it."""
+
+    async def receive(self) -> str | bytes | None:
+        frame = await super().receive()
+        if frame is None:
+            raise Goodbye
+        return frame
+
+
+def test_who_leaves_by_itself_does_not_come_back() -> None:
+    async def work() -> None:
+        async with serving(FakeEngine([said("one")])) as service:
+            channel = LeavingChannel()
+            channel.say(START, *audio(5), None)
+            await Connection(channel, service).run()
+            assert service.sessions == 0
 
     run(work())
