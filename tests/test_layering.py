@@ -60,9 +60,9 @@ ONLY_IN = {
     "llama_cpp": ("liveasr.engines",),
     "sounddevice": ("liveasr.stream.capture",),
     "socket": SOCKETS,
-    "starlette": SOCKETS,
+    "starlette": (*SOCKETS, "liveasr.stream.app"),
     "uvicorn": SOCKETS,
-    "websockets": SOCKETS,
+    "websockets": (*SOCKETS, "liveasr.stream.app"),
     "asyncio": (
         *SOCKETS,
         *(
@@ -229,6 +229,7 @@ BAD = [
     ("liveasr.stream.worker", "import socket", "may not import socket"),
     ("liveasr.stream.session", "from websockets.sync.client import connect", "may not import websockets"),
     ("liveasr.engines.native", "import uvicorn", "may not import uvicorn"),
+    ("liveasr.stream.app", "import socket", "may not import socket"),
     ("liveasr.cli", "def f() -> None:\n    import starlette.routing", "may not import starlette"),
     ("liveasr.stream.session", "import asyncio", "may not import asyncio"),
     ("liveasr.cli", "import asyncio", "may not import asyncio"),

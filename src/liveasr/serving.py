@@ -14,9 +14,10 @@ from liveasr.errors import ModelNotFoundError, UsageError
 from liveasr.options import notice_demonstration, open_partials
 from liveasr.stream import journal
 from liveasr.stream.access import Access, is_loopback
+from liveasr.stream.app import create_app
 from liveasr.stream.detect import DetectorKind, detector_maker
 from liveasr.stream.live import run_loop
-from liveasr.stream.server import Server, addresses, create_app, listen
+from liveasr.stream.server import Server, addresses, listen
 from liveasr.stream.service import OfferedModel, Service, ServiceConfig
 
 _AnyEngine = TypeVar("_AnyEngine", bound=Engine)

@@ -22,6 +22,7 @@ from liveasr.clients.file import transcribe
 from liveasr.engines.base import DecodeOptions
 from liveasr.engines.registry import open_engine
 from liveasr.stream.access import Access
+from liveasr.stream.app import create_app
 from liveasr.stream.decode import AudioFile
 from liveasr.stream.detect import WindowDetector, detectors
 from liveasr.stream.messages import (
@@ -37,7 +38,7 @@ from liveasr.stream.messages import (
 )
 from liveasr.stream.pcm import encode_pcm
 from liveasr.stream.recognize import Recognizer
-from liveasr.stream.server import Server, create_app, listen
+from liveasr.stream.server import Server, listen
 from liveasr.stream.service import OfferedModel, Service, ServiceConfig
 from liveasr.types import Float32Array
 from liveasr.vad.config import VadConfig
