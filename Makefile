@@ -17,7 +17,7 @@ help: ## list the targets
 setup: ## make .venv ready; quick when nothing has changed
 	@PYTHON='$(PYTHON)' tools/setup.sh
 
-run: setup ## serve captions with the built-in models, on a page at http://127.0.0.1:8765
+run: setup ## serve captions with the built-in model digits, on a page at http://127.0.0.1:8765
 	@exec $(BIN)/liveasr serve --model digits
 
 test: setup ## run the tests

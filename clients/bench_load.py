@@ -50,6 +50,8 @@ class LoadFigures:
     lags_ms: list[float] = field(default_factory=list)
     """Of every session, the largest that the server told of."""
     plays: int = 0
+    compared: int = 0
+    """Plays of recordings of which it is known what `transcribe` hears."""
     differing: int = 0
     """Plays whose finals are not those of `transcribe`, in text or times."""
     errors: list[str] = field(default_factory=list)
@@ -81,7 +83,7 @@ class LoadFigures:
             "plays": self.plays,
             "errors": len(self.errors),
             "first_errors": self.errors[:3],
-            "plays_unlike_transcribe": self.differing,
+            "plays_unlike_transcribe": self.differing if self.compared else None,
             "lag_ms": {"p95": percentile(self.lags_ms, 0.95), "max": max(self.lags_ms)} if self.lags_ms else {},
             "server_cores": None if self.server_cores is None else round(self.server_cores, 2),
             **self.live.summary(),
@@ -153,6 +155,7 @@ class Load:
             figures.errors.append(str(error))
             await asyncio.sleep(1.0)  # a server that refuses is not to be asked all the time
         else:
+            figures.compared += recording.expected is not None
             figures.differing += recording.expected is not None and finals != recording.expected
         figures.lags_ms.append(lag[0])
 
@@ -231,4 +234,10 @@ def table(summary: dict[str, Any]) -> list[str]:
     for name, row in summary["delays_ms"].items():
         lines.append(f"{name:<22} {row['p50']:>9.0f} {row['p95']:>9.0f} {row['max']:>9.0f} {row['n']:>7}")
     told = ("clients", "plays", "errors", "first_errors", "plays_unlike_transcribe", "lag_ms", "server_cores")
-    return lines + [f"{key}: {summary[key]}" for key in told if summary[key] not in ([], None)]
+    for key in told:
+        value = summary[key]
+        if isinstance(value, dict):
+            value = ", ".join(f"{name} {number:.0f}" for name, number in value.items())
+        if value not in ([], None, ""):
+            lines.append(f"{key}: {value}")
+    return lines

@@ -26,6 +26,7 @@ from websockets.frames import CloseCode
 
 from liveasr.stream.access import COOKIE, Access, Asked, token_of
 from liveasr.stream.connection import Connection, Goodbye
+from liveasr.stream.journal import note
 from liveasr.stream.messages import SUBPROTOCOL
 from liveasr.stream.metrics import CONTENT_TYPE
 from liveasr.stream.service import Service
@@ -189,7 +190,13 @@ class _Gate:
         answer = self._answer(asked, refusal)
         if answer is None:
             await self._app(scope, receive, send)
-        elif scope["type"] == "websocket":
+            return
+        if refusal is not None:
+            service: Service = scope["app"].state.service
+            service.refused(str(refusal.value))
+            peer = f"{asked.client.host}:{asked.client.port}" if asked.client else None
+            note("connection refused", code=refusal.value, peer=peer, path=asked.url.path)
+        if scope["type"] == "websocket":
             await WebSocket(scope, receive, send).send_denial_response(answer)
         else:
             await answer(scope, receive, send)
@@ -206,7 +213,7 @@ class _Gate:
         if is_page and "token" in asked.query_params and self._access.token is not None:
             # From the address into a cookie: addresses are seen by others, stay in histories, and are passed on.
             answer = RedirectResponse("/", HTTPStatus.SEE_OTHER, headers=_PAGE_HEADERS)
-            secure = asked.url.scheme == "https"
+            secure = asked.url.scheme == "https" or f"https://{asked.headers.get('host', '')}" in self._access.origins
             answer.set_cookie(COOKIE, self._access.token, httponly=True, samesite="strict", secure=secure)
             return answer
         return None

@@ -130,7 +130,7 @@ class Connection:
                 await self._channel.send(encode(Pong(id=message.id)))
             elif isinstance(message, Start):
                 conversation = self._service.start(message, self._protocol, self)
-                note("session started", session=conversation.session_id, model=message.model, peer=self._peer)
+                note("session started", session=conversation.session_id, model=conversation.model, peer=self._peer)
                 return conversation, []
             elif isinstance(message, Resume):
                 conversation = self._service.resume(message.session, self)

@@ -53,6 +53,7 @@ class Conversation:
 
     Args:
         session_id: the key to it.
+        model: name of what hears it.
         stream: a fresh one.
         format_: of the audio.
         protocol: that took its start.
@@ -63,6 +64,7 @@ class Conversation:
     def __init__(
         self,
         session_id: str,
+        model: str,
         stream: LiveStream,
         format_: AudioFormat,
         protocol: ServerProtocol,
@@ -70,6 +72,7 @@ class Conversation:
         session_s: float,
     ) -> None:
         self.session_id = session_id
+        self.model = model
         self.protocol = protocol
         self.outbox = Outbox()
         self.ended = asyncio.Event()

@@ -24,9 +24,10 @@ def to_stderr() -> None:
     """Show the events from now on."""
     handler = logging.StreamHandler()
     handler.setFormatter(LogfmtFormatter())
-    _log.addHandler(handler)
+    for log in (_log, logging.getLogger("uvicorn.error")):
+        log.addHandler(handler)
+        log.propagate = False
     _log.setLevel(logging.INFO)
-    _log.propagate = False
 
 
 class LogfmtFormatter(logging.Formatter):

@@ -5,6 +5,7 @@ All that touches sockets on this side is here; what is answered is in app.py.
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import signal
 import socket
@@ -65,9 +66,11 @@ class _WebSocketProtocol(WebSocketsSansIOProtocol):
 
 
 class _NoTraceOfClients(logging.Filter):
-    """What a client sends is no reason for a traceback in the log: one line says it."""
+    """What a client sends is no reason for a traceback in the log, nor is a handshake that we refuse a fault."""
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if record.msg == "ASGI callable returned without completing handshake.":
+            return False
         if record.exc_info and isinstance(record.exc_info[1], UnicodeDecodeError):
             record.exc_info = None
         return True
@@ -189,5 +192,7 @@ def addresses(listeners: Sequence[socket.socket], *, tls: bool) -> list[str]:
     found = []
     for listener in listeners:
         host, port = listener.getsockname()[:2]
+        if ipaddress.ip_address(host).is_unspecified:  # no browser finds that
+            host = socket.gethostname()
         found.append(f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}")
     return found

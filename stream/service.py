@@ -195,6 +195,7 @@ class Service:
         vad = VadConfig(**msgspec.structs.asdict(start.vad))
         conversation = Conversation(
             secrets.token_urlsafe(12),
+            name,
             recognizer.open(DecodeOptions(start.language, start.itn), vad, partials=start.partials),
             start.audio,
             protocol,

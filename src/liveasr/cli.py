@@ -32,6 +32,9 @@ _token_option = click.option(
     "--token", metavar="SECRET", help="What the server wants to see.  [default: LIVEASR_TOKEN]"
 )
 
+_threads_option = click.option(
+    "--threads", type=click.IntRange(1, 64), help="For one decode.  [default: one a core, at most 4; small models: 1]"
+)
 _reconnect_option = click.option(
     "--reconnect-s",
     metavar="SECONDS",
@@ -127,7 +130,7 @@ def _commands() -> None:
               help="Write there, not to stdout; several recordings or formats need a folder.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @click.option("--words", is_flag=True, help="In text, add a line with the times of every word (json always has them).")
-@click.option("--threads", type=click.IntRange(1, 64), help="For the model; by default one a core, at most four.")
+@_threads_option
 @click.option("--cmvn", metavar="FILE", type=_FILE, help="am.mvn to use instead of the model's.")
 @click.option("--vad", type=click.Choice(["fsmn", "webrtc", "none"]), default="fsmn", show_default=True,
               help="Voice activity detector; none cuts windows of the longest segment.")  # fmt: skip
@@ -183,14 +186,14 @@ def vad(**settings: Any) -> int:
 @_reconnect_option
 @click.option("--partials", metavar="NAME|FILE.gguf",
               help="Streaming model for the text while someone speaks; --model then has the last word.")  # fmt: skip
-@click.option("--threads", type=click.IntRange(1, 64), help="For the model; by default one a core, at most four.")
+@_threads_option
 @click.option("--cmvn", metavar="FILE", type=_FILE, help="am.mvn to use instead of the model's.")
 @click.option("--vad", type=click.Choice(["fsmn", "webrtc"]), help="Voice activity detector.  [default: fsmn]")
 @_vad_options
 def live(**settings: Any) -> int:
     """Caption what the microphone hears, as it is spoken.
 
-    Text that stands will not change any more; dim text still may. Ctrl-C finishes the last words.
+    Dim text may still change; the rest stands while its segment lasts. Ctrl-C finishes the last words.
     """
     from liveasr.captioning import live as run
 
@@ -240,7 +243,7 @@ def stream(**settings: Any) -> int:
 @click.option("--tls-key", metavar="FILE", type=_FILE, help="Its key.")
 @click.option("--partials", metavar="NAME|FILE.gguf",
               help="Streaming model for the text while someone speaks; --model then has the last word.")  # fmt: skip
-@click.option("--threads", type=click.IntRange(1, 64), help="For one decode; by default one a core, at most four.")
+@_threads_option
 @click.option("--vad", type=click.Choice(["fsmn", "webrtc"]), default="fsmn", show_default=True,
               help="Voice activity detector.")  # fmt: skip
 @click.option("--max-sessions", type=click.IntRange(1), default=64, show_default=True, help="At a time.")
@@ -304,7 +307,7 @@ def bench() -> None:
 @bench.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE)
 @click.option("--model", metavar="NAME|FILE.gguf", help="Speech model; by default the best one installed.")
-@click.option("--threads", type=click.IntRange(1, 64), help="For the model; by default one a core, at most four.")
+@_threads_option
 @click.option("--runs", type=click.IntRange(1, 100), default=3, show_default=True, help="The best of so many counts.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def files(**settings: Any) -> int:
@@ -323,7 +326,7 @@ def files(**settings: Any) -> int:
 @click.option("--model", metavar="NAME|FILE.gguf", help="Speech model; by default the best one installed.")
 @click.option("--partials", metavar="NAME|FILE.gguf",
               help="Streaming model for the text while someone speaks; --model then has the last word.")  # fmt: skip
-@click.option("--threads", type=click.IntRange(1, 64), help="For the model; by default one a core, at most four.")
+@_threads_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def bench_live(**settings: Any) -> int:
     """Delays of live captions, with the recordings played at the speed of speech.
@@ -344,7 +347,7 @@ def bench_live(**settings: Any) -> int:
 @click.option("--server", metavar="URL", help="Measure that one, not one that is started for it on this computer.")
 @_token_option
 @click.option("--model", metavar="NAME|FILE.gguf", help="Speech model; by default the best one, or the server's first.")
-@click.option("--threads", type=click.IntRange(1, 64), help="For one decode; by default one a core, at most four.")
+@_threads_option
 @click.option("-n", "--clients", type=click.IntRange(1), default=10, show_default=True, help="At once.")
 @click.option("--find", is_flag=True, help="Search the most clients whose finals come within 1 s, from --clients on.")
 @click.option("--seconds", type=click.FloatRange(0), default=60.0, show_default=True,

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import soundfile
 import soxr
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from liveasr import store
 from liveasr.clients.file import transcribe
@@ -188,7 +188,7 @@ def test_sigterm_finishes_the_open_segment_and_takes_nobody_new(samples: Float32
         assert [each.text for each in finals(last)] == [SAID[0]]
         assert isinstance(last[-1], Done)
         assert last[-1].reason == "shutdown"
-        with pytest.raises(OSError, match=r"refused|reset"), dial(server.ws_url, open_timeout=5):
+        with pytest.raises((OSError, WebSocketException)), dial(server.ws_url, open_timeout=5):
             pytest.fail("a session was taken after SIGTERM")
         code, _out, err = server.stop()
         assert code == 0, err
