@@ -88,6 +88,15 @@ class ScriptedSession:
         self._over = code
         self.close(code)
 
+    def shut_down(self, segment_id: int, text: str, **fields: object) -> None:
+        """End well, as a server that was told to stop within a segment, of which the page makes no use."""
+        settled = self.settled
+        self.say("error", code="shutdown", message="the server is stopping", fatal=False)
+        self.final(segment_id, text, end_ms=len(self.sound) * 500 // self.rate_hz, **fields)
+        self.ack(len(self.sound) * 500 // self.rate_hz)
+        self.done("shutdown", 1001)
+        self.settled = settled
+
     def fail(self, code: str, message: str, closes_with: int) -> None:
         self.say("error", code=code, message=message, fatal=True)
         self.close(closes_with)

@@ -5,7 +5,7 @@ import { clock } from "./export.js";
 import { Follower } from "./follow.js";
 import { Keep } from "./keep.js";
 import { Meter } from "./meter.js";
-import { Choice, fetchModels } from "./models.js";
+import { Choice, fetchModels, ModelsError } from "./models.js";
 import { action, isLocal, MICROPHONE, Notices, SERVER, tokenForm } from "./notices.js";
 import { Run } from "./run.js";
 import { Transcript } from "./transcript.js";
@@ -82,6 +82,7 @@ function tellAboutServer({ status, message }) {
 // A run
 
 async function start() {
+  $("elapsed").textContent = "";
   if (choice.model === null && !(await loadModels())) return;
   notices.hide();
   if (transcript.empty) clockMs = 0;
@@ -97,11 +98,14 @@ async function start() {
   try {
     await run.start(url, settings, clockMs);
   } catch (error) {
+    const fault = error.reason === "unloaded" ? await fetchModels().catch((refusal) => refusal) : null;
     run = null;
+    if (fault instanceof ModelsError) return tellAboutServer(fault);
     enter("error");
     if (!(error instanceof CaptureError)) throw error;
     const words = MICROPHONE[error.reason];
-    notices.show("microphone", error.reason === "failed" ? { ...words, detail: error.message } : words);
+    const detailed = error.reason === "failed" || error.reason === "unloaded";
+    notices.show("microphone", detailed ? { ...words, detail: error.message } : words);
   }
 }
 

@@ -38,6 +38,7 @@ export class Captioner {
   #begin = 0; // of the session
   #heard = 0; // samples that the server has taken, as it says
   #session;
+  #stopped = null; // {session, begin} whose server is stopping, until another server takes over
   #failures = 0;
   #timer;
 
@@ -104,8 +105,19 @@ export class Captioner {
 
   #connect() {
     clearTimeout(this.#timer);
-    if (this.#session.resumable) this.#session.resume();
-    else this.#open(this.#session.rest);
+    if (this.#session.resumable) return this.#session.resume();
+    const { at, settled } = this.#session.rest;
+    if (at > settled) this.#release(); // what was held back could not be heard whole again
+    this.#open(this.#session.rest);
+  }
+
+  /** No server takes over: what the last one said in haste is better than nothing. */
+  #release() {
+    if (this.#stopped === null) return;
+    const { session, begin } = this.#stopped;
+    this.#stopped = null;
+    session.release();
+    this.#session.skip(begin + session.rest.settled - this.#begin);
   }
 
   /** A new session, with what the last one left. */
@@ -121,7 +133,10 @@ export class Captioner {
     this.#handlers.session(offsetMs);
     if (at > settled) this.#handlers.lost(((at - settled) * 1000) / this.#rate);
     this.#session = new Session(this.#url, this.#start, {
-      ready: connected,
+      ready: () => {
+        this.#stopped = null;
+        connected();
+      },
       resumed: connected,
       ack: ({ settled_ms, heard_ms }) => {
         this.#failures = 0; // not before: a server that lets us in and fails is still failing
@@ -131,6 +146,9 @@ export class Captioner {
       transcript: (message) => this.#handlers.transcript(message, offsetMs),
       lag: ({ lag_ms }) => this.#handlers.lag(lag_ms, false),
       overload: ({ lag_ms }) => this.#handlers.lag(lag_ms, true),
+      error: ({ code, fatal }) => {
+        if (code === "shutdown" && !fatal) this.#stopped = { session: this.#session, begin: this.#begin };
+      },
       done: ({ heard_ms }) => this.#handlers.settled(offsetMs + heard_ms),
       closed: (ending) => this.#closed(ending),
     });
@@ -155,6 +173,7 @@ export class Captioner {
     if (this.state === "ended") return;
     this.#enter("ended");
     clearTimeout(this.#timer);
+    this.#release();
     const { settled } = this.#session.rest;
     const missing = error === null && !this.#session.connected && !this.#session.complete;
     const lostMs = missing ? this.clockMs - this.#ms(this.#begin + settled) : 0;

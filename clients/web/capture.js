@@ -2,7 +2,7 @@
 
 const WIRE_RATES = [8000, 16000, 24000, 44100, 48000];
 
-/** Why there is no sound. `reason` is one of: insecure, denied, missing, busy, failed. */
+/** Why there is no sound. `reason` is one of: insecure, denied, missing, busy, failed; or unloaded, for want of the server. */
 export class CaptureError extends Error {
   constructor(reason, cause) {
     super(cause ? `${cause.name}: ${cause.message}` : reason, { cause });
@@ -47,6 +47,7 @@ export class Capture {
       await capture.#connect(handlers);
     } catch (error) {
       await capture.close();
+      if (error instanceof CaptureError) throw error;
       throw new CaptureError(REASONS[error.name] ?? "failed", error);
     }
     return capture;
@@ -72,7 +73,12 @@ export class Capture {
       await this.#context.close();
       this.#context = new AudioContext({ sampleRate: 48000 });
     }
-    await this.#context.audioWorklet.addModule(new URL("worklet.js", import.meta.url));
+    try {
+      // From the server each time: its Content-Security-Policy would refuse a copy that the page keeps (blob:).
+      await this.#context.audioWorklet.addModule(new URL("worklet.js", import.meta.url));
+    } catch (error) {
+      throw new CaptureError("unloaded", error);
+    }
     this.#node = new AudioWorkletNode(this.#context, "pieces");
     this.#node.port.onmessage = ({ data }) => {
       if (data.samples.length) handlers.samples(data.samples, data.peak);

@@ -4,6 +4,7 @@ import { asSrt, asText, fileName } from "./export.js";
 import { action } from "./notices.js";
 
 const THANKS_MS = 2_000;
+const UNDO_MS = 10_000;
 
 export class Keep {
   #transcript;
@@ -62,7 +63,14 @@ export class Keep {
       this.#transcript.restore(segments);
       this.#controls.clear.focus();
     });
+    this.#notices.hide("cleared"); // an earlier one, which would bring back other segments
     this.#notices.show("cleared", { title: "Cleared", text: "" }, { kind: "note", actions: [undo] });
+    const letGo = () => {
+      if (!undo.isConnected) return;
+      if (undo.matches(":hover, :focus")) setTimeout(letGo, UNDO_MS); // about to be pressed
+      else this.#notices.hide("cleared");
+    };
+    setTimeout(letGo, UNDO_MS);
   }
 
   #done(words) {

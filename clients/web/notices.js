@@ -24,6 +24,7 @@ export const MICROPHONE = {
     title: "The microphone cannot be used",
     text: "Another program may be using it. Close that program, or connect the microphone again, then press Start.",
   },
+  unloaded: { title: "A part of the page is missing", text: "It did not come from the server. Press Start again." },
   failed: { title: "The sound could not be opened", text: "Another browser may do better." },
   unplugged: {
     title: "The microphone is gone",
@@ -37,7 +38,7 @@ export const MICROPHONE = {
 
 /** By the code of a server's error; others are shown in the server's own words. */
 export const SERVER = {
-  unreachable: { title: "The server does not answer", text: `Is liveasr running on ${here()}?` },
+  unreachable: { title: "The server does not answer", text: `Is liveasr running on ${here()}? Start it there again.` },
   lost: {
     title: "The connection broke",
     text: "The latest half minute of sound is kept, and sent once the server is there again.",

@@ -9,12 +9,16 @@
 //
 // Sound and stop may come at any time: what cannot be sent is kept, and so is what was sent, until it is settled. Where
 // the server has the session no more, `rest` is what a new one begins with.
+//
+// A server that is about to stop says so, and ends the open segment at once, perhaps within a word. What it says after
+// that is held back, as a new session hears the segment whole: where there is none, call `release`.
 
 const CLOSED_WITHOUT_A_WORD = 1006;
 const CLOSED_FOR_ANOTHER = 4411; // that goes on with the session
 const QUIET_MS = 10_000; // without an answer; a server acknowledges sound all the time
 const PING_MS = 5_000; // after the last message, while there is no sound
 const BEAT_MS = 1_000;
+const HELD = new Set(["transcript", "ack", "done"]);
 const KEPT_MS = 30_000;
 const SEGMENT_MS = 20_000; // the longest, unless the start message says otherwise
 const BEYOND_SEGMENT_MS = 10_000;
@@ -37,6 +41,7 @@ export class Session {
   #stopped = false;
   #error = null; // of this connection
   #done = null;
+  #held = null; // messages, once the server is stopping
   #pingMs = PING_MS;
   #spoke = 0; // when anything was sent
   #waiting = null; // since when something is out that nothing has answered
@@ -107,6 +112,19 @@ export class Session {
     this.#end(CLOSED_WITHOUT_A_WORD);
   }
 
+  /** Take what is held back: no new session hears it again. */
+  release() {
+    const held = this.#held ?? [];
+    this.#held = null;
+    for (const message of held) this.#take(message);
+  }
+
+  /** Do without the samples before that one. */
+  skip(samples) {
+    this.#settled = Math.max(this.#settled, samples);
+    while (this.#frames[0] && this.#frames[0].at + this.#frames[0].samples.length <= this.#settled) this.#frames.shift();
+  }
+
   #connect() {
     const socket = new WebSocket(this.#url, this.#protocols);
     this.#socket = socket;
@@ -155,6 +173,16 @@ export class Session {
       if (message.seq <= this.#seq) return;
       this.#seq = message.seq; // of every message, also of one that nobody here knows
     }
+    if (message.type === "done") {
+      this.#done = message;
+      this.#id = null;
+      if (this.complete || message.reason === "stop") this.release();
+    }
+    if (this.#held && HELD.has(message.type)) this.#held.push(message);
+    else this.#take(message);
+  }
+
+  #take(message) {
     this.#own[message.type]?.(message);
     this.#handlers[message.type]?.(message); // a type without a handler is ignored, as the protocol asks
   }
@@ -174,13 +202,12 @@ export class Session {
     ack: ({ settled_ms }) => this.#settle(settled_ms),
     transcript: ({ final, end_ms }) => final && this.#settle(end_ms),
     error: (message) => {
+      if (message.code === "shutdown" && !message.fatal) this.#held ??= [];
       if (!message.fatal) return;
       this.#error = message;
       if (message.seq || message.code === "gone") this.#id = null; // others refuse the connection only
     },
     done: (message) => {
-      this.#done = message;
-      this.#id = null;
       this.#settle(message.heard_ms);
       this.#frames = this.#frames.filter(({ number }) => number > message.number);
       const next = this.#frames[0] ?? { number: this.#number + 1, at: this.#taken };
@@ -189,8 +216,7 @@ export class Session {
   };
 
   #settle(ms) {
-    this.#settled = Math.max(this.#settled, this.#samples(ms));
-    while (this.#frames[0] && this.#frames[0].at + this.#frames[0].samples.length <= this.#settled) this.#frames.shift();
+    this.skip(this.#samples(ms));
   }
 
   /** Over and over, while there is a connection: a network that went away tells nobody. */

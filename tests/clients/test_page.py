@@ -571,6 +571,68 @@ def test_a_server_that_shuts_down_well_leaves_nothing_interrupted(scripted: Scri
     assert heard.isdisjoint(sound for _, sound in second.frames)  # all of it was taken, none is sent again
 
 
+def test_a_segment_that_a_stopping_server_cuts_short_is_heard_whole_by_the_next(scripted: Scripted) -> None:
+    page, first = scripted.page, scripted.start()
+    wait_until(page, lambda: len(first.frames) > 25)
+    first.final(0, "before", start_ms=0, end_ms=300)
+    first.transcript(1, 1, "almost", " do", start_ms=400)
+    expect(page.locator("#transcript .tentative").last).to_have_text("do")
+    first.shut_down(1, "almost dough", start_ms=400)
+    second = scripted.session(1)
+    expect_state(page, "listening")
+    assert texts(page) == ["before", "almost do"]
+    wait_until(page, lambda: len(second.frames) > 30)
+    assert second.sound.startswith(first.sound[2 * (300 * first.rate_hz // 1000) :])
+    second.final(0, "almost done", start_ms=100)
+    expect(segments(page)).to_have_count(2)
+    assert texts(page) == said(page) == ["before", "almost done"]
+    expect(page.locator(".notice")).to_have_count(0)
+
+
+def test_a_segment_that_a_stopping_server_cuts_short_stands_if_no_other_comes(scripted: Scripted) -> None:
+    page, session = scripted.page, scripted.start()
+    wait_until(page, lambda: len(session.frames) > 25)
+    session.transcript(0, 1, "almost", " do")
+    expect(page.locator("#transcript .tentative")).to_have_text("do")
+    scripted.server.down = True
+    session.shut_down(0, "almost dough")
+    wait_until(page, lambda: scripted.server.refused > 0)
+    expect_state(page, "reconnecting")
+    assert texts(page) == ["almost do"]
+    page.clock.install()
+    page.click("#toggle")
+    expect_state(page, "finishing")
+    page.clock.fast_forward(5_000)
+    page.get_by_role("button", name="End now").click()
+    expect_state(page, "idle")
+    assert texts(page) == said(page) == ["almost dough"]
+    assert page.locator(".interrupted").count() == 0
+
+
+def test_words_in_haste_are_taken_whole_if_their_sound_is_not_kept_whole(scripted: Scripted) -> None:
+    page, server = scripted.page, scripted.server
+    page.evaluate(DRIVEN)
+    page.evaluate("speak(200, 800)")  # 10 s
+    wait_until(page, lambda: bool(server.sessions) and len(server.sessions[0].frames) == 200)
+    server.down = True
+    server.sessions[0].shut_down(0, "in haste")
+    page.evaluate("speak(500, 800)")  # 25 s: half of the segment is not kept any more
+    server.down = False
+    wait_until(page, lambda: len(server.sessions) > 1 and len(server.sessions[1].frames) == 500)
+    assert counted(700 * 800).endswith(server.sessions[1].sound)
+    assert page.evaluate("[seen.texts, seen.lost]") == [["in haste"], 0]
+
+
+def test_a_stopping_server_that_has_heard_all_has_the_last_word(scripted: Scripted) -> None:
+    page, session = scripted.page, scripted.start()
+    page.click("#toggle")
+    wait_until(page, lambda: session.stopped)
+    session.shut_down(0, "all of it")
+    expect_state(page, "idle")
+    assert texts(page) == ["all of it"]
+    assert len(scripted.server.sessions) == 1
+
+
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_stop_while_reconnecting_still_brings_the_last_words(scripted: Scripted, forgotten: bool) -> None:
     page, server, session = scripted.page, scripted.server, scripted.start()
@@ -706,7 +768,7 @@ def test_no_sample_is_lost_or_taken_twice_whenever_connections_break(scripted: S
                 case 7:
                     here.close(4411)
                 case 8:
-                    here.done("shutdown", 1001)
+                    here.shut_down(len(finals), "cut sh")
                 case _:
                     server.mute = not server.mute
         server.mute = False
@@ -814,6 +876,22 @@ def test_clear_takes_everything_away_and_undo_brings_it_back(scripted: Scripted)
     scripted.page.get_by_role("button", name="Undo").click()
     expect(segments(scripted.page)).to_have_count(2)
     assert texts(scripted.page) == ["one", "two"]
+
+
+def test_undo_goes_away_by_itself_unless_it_is_about_to_be_pressed(scripted: Scripted) -> None:
+    page, session = scripted.page, scripted.start()
+    session.final(0, "one")
+    expect(segments(page)).to_have_count(1)
+    page.clock.install()
+    page.click("#clear")
+    undo = page.get_by_role("button", name="Undo")
+    page.clock.run_for(8_000)
+    undo.focus()
+    page.clock.run_for(8_000)
+    expect(undo).to_be_visible()
+    undo.blur()
+    page.clock.run_for(8_000)
+    expect(undo).to_have_count(0)
 
 
 def test_a_second_run_goes_on_below_with_later_times(scripted: Scripted) -> None:
@@ -934,6 +1012,31 @@ def test_a_server_that_does_not_answer_can_be_asked_again(visit: Visit) -> None:
     expect(page.locator(".notice")).to_have_count(0)
 
 
+@pytest.mark.parametrize("used", [False, True])
+def test_start_without_the_server_does_not_blame_the_microphone(browser: Browser, used: bool) -> None:
+    with ServerProcess() as server, Visit(browser, server.url) as visit:
+        page = visit.open()
+        expect(page.locator("#model")).to_be_enabled()
+        if used:
+            page.click("#toggle")
+            expect(segments(page)).to_have_count(1)
+            page.click("#toggle")
+            expect_state(page, "idle")
+        server.process.kill()
+        server.process.wait()
+        page.click("#toggle")
+        expect_state(page, "error")
+        expect(page.locator(".notice")).to_have_count(1)
+        expect(page.locator(".notice")).to_contain_text("The server does not answer")
+        expect(page.locator(".notice")).to_contain_text("Start it there again")
+        expect(page.locator("#elapsed")).to_be_empty()
+        expect(page.locator("#toggle")).to_have_text("Start")
+        with ServerProcess(port=urlsplit(server.url).port or 0):
+            page.click("#toggle")
+            expect_state(page, "listening")
+            expect(page.locator(".notice")).to_have_count(0)
+
+
 # How it looks and how it is used
 
 
@@ -973,6 +1076,13 @@ def test_a_phone_never_scrolls_sideways_and_its_buttons_fit_a_thumb(browser: Bro
             assert page.evaluate(TOO_SMALL) == []
 
         check()
+        for name in ("Language", "Model"):
+            label = page.locator("header span").get_by_text(name, exact=True).bounding_box()
+            select = page.locator(f"#{name.lower()}").bounding_box()
+            assert label is not None
+            assert select is not None
+            assert label["width"] > 30
+            assert label["y"] + label["height"] <= select["y"]
         session = scripted.start()
         session.final(0, "Donaudampfschifffahrtsgesellschaftskapitänsmützenabzeichenverordnung" * 2, language="de")
         session.final(1, CHINESE, language="zh")
@@ -1105,6 +1215,17 @@ def test_the_client_of_forty_lines_captions_as_the_page_does(browser: Browser) -
             expect(page.locator("#start")).to_be_enabled()
             assert visit.hosts == {urlsplit(origin).netloc, urlsplit(server.url).netloc}
             assert visit.complaints == []
+
+
+def test_the_client_of_forty_lines_names_the_origin_that_it_wants_allowed(
+    browser: Browser, server: ServerProcess
+) -> None:
+    with folder_served(Path(__file__).resolve().parents[2] / "docs") as origin:
+        url = f"{origin}/browser-client.html?server={server.ws_url}"
+        with Visit(browser, url, permissions=["microphone"]) as visit:
+            page = visit.open()
+            page.click("#start")
+            expect(page.get_by_role("status")).to_contain_text(f"--allow-origin {origin}")
 
 
 @contextmanager
