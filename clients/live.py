@@ -67,9 +67,10 @@ async def run(
         LiveasrError: the source, the stream or a file failed; what was captioned until then has been shown and kept.
     """
     stop, cut_off = asyncio.Event(), asyncio.Event()
+    unsaid: list[LiveasrError] = []
     loop = asyncio.get_running_loop()
     for number in _STOP_SIGNALS:
-        loop.add_signal_handler(number, _interrupt, stop, cut_off, stream)
+        loop.add_signal_handler(number, _interrupt, stop, cut_off, stream, unsaid)
     shown = asyncio.create_task(_show(stream, view, keep, cut_off))
     fed = asyncio.create_task(_feed(stream, source, microphone, view, keep, stop))
     try:
@@ -84,7 +85,7 @@ async def run(
             loop.remove_signal_handler(number)
         stream.cancel()
         view.close()
-    faults = [result for result in results if isinstance(result, Exception)]
+    faults = [*(result for result in results if isinstance(result, Exception)), *unsaid]
     try:
         keep.finish(stream.heard_ms, str(faults[0]) if faults else None)
     except OutputError as error:
@@ -144,11 +145,13 @@ async def _show(stream: Stream, view: CaptionView, keep: Keep, cut_off: asyncio.
                 view.connection(None)
 
 
-def _interrupt(stop: asyncio.Event, cut_off: asyncio.Event, stream: Stream) -> None:
+def _interrupt(stop: asyncio.Event, cut_off: asyncio.Event, stream: Stream, unsaid: list[LiveasrError]) -> None:
     """The first Ctrl-C ends the sound and finishes the last words; the second does not wait for them.
 
     While there is no connection to a server, nor does the first.
     """
+    if cut_off.is_set():
+        unsaid.append(LiveasrError("ended without a connection to the server; what was said last has no text"))
     if stop.is_set() or cut_off.is_set():
         stream.cancel()
     stop.set()

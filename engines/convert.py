@@ -6,6 +6,7 @@ Nobody publishes the streaming Paraformer, so its layout is our own: docs/gguf-p
 FSMN kernels and whatever a block type cannot hold stay f32. FSMN kernels are stored taps first, (K, D).
 """
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -75,7 +76,8 @@ def _write(writer: gguf.GGUFWriter, output: Path) -> None:
             partial.chmod(0o644)
             partial.replace(output)
         finally:
-            writer.close()
+            with contextlib.suppress(OSError):  # of a full disk, which has been told already
+                writer.close()
             partial.unlink(missing_ok=True)
     except OSError as error:
         raise OutputError(output, f"cannot be written: {error.strerror}") from error

@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 from liveasr.errors import UsageError
 from liveasr.stream.messages import TOKEN_SUBPROTOCOL
 
-COOKIE = "liveasr_token"
-"""How the page keeps its token."""
+_COOKIE = "liveasr_token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +47,15 @@ class Access:
         if self.token is not None and (not self.token or not all("!" <= letter <= "~" for letter in self.token)):
             raise UsageError("a token is made of visible ASCII letters, without spaces")
         for origin in self.origins:
-            if origin not in ("*", "null") and origin != f"{origin.partition(':')[0]}://{_netloc(origin)}":
-                raise UsageError(f"{origin} is no origin; one looks like https://app.example.org, without a path")
+            if origin in ("*", "null"):
+                continue
+            scheme, port = origin.partition(":")[0], origin.rpartition(":")[2]
+            if origin != f"{scheme}://{_netloc(origin)}" or origin != origin.lower() or "@" in origin:
+                raise UsageError(
+                    f"{origin} is no origin; one looks like https://app.example.org, all small, without a path"
+                )
+            if (scheme, port) in (("http", "80"), ("https", "443")):
+                raise UsageError(f"{origin}: browsers leave this port out, so do so here")
 
     def refusal(self, asked: Asked) -> HTTPStatus | None:
         """The status to refuse a request with; None if it is welcome."""
@@ -72,7 +78,7 @@ class Access:
         return is_loopback(name) or name in (host_name(_netloc(origin)) for origin in self.origins)
 
     def _is_welcome(self, origin: str, host: str) -> bool:
-        return origin in self.origins or "*" in self.origins or (host != "" and _netloc(origin) == host)
+        return origin in self.origins or "*" in self.origins or origin in (f"http://{host}", f"https://{host}")
 
 
 def _netloc(origin: str) -> str:
@@ -85,6 +91,8 @@ def _netloc(origin: str) -> str:
 
 def host_name(host: str) -> str:
     """The name of a Host header, without its port."""
+    if set(host) & set("@/?#\\"):
+        return ""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -99,6 +107,12 @@ def is_loopback(name: str) -> bool:
         return name == "localhost" or name.endswith(".localhost")
 
 
+def cookie_of(host: str) -> str:
+    """The name of the cookie that keeps the token of a page. Browsers send cookies to all ports of a host."""
+    port = host.rpartition(":")[2]
+    return f"{_COOKIE}_{port}" if port.isdecimal() else _COOKIE
+
+
 def token_of(
     headers: Mapping[str, str], query: Mapping[str, str], cookies: Mapping[str, str], subprotocols: Sequence[str]
 ) -> str | None:
@@ -111,4 +125,4 @@ def token_of(
     for subprotocol in subprotocols:
         if subprotocol.startswith(TOKEN_SUBPROTOCOL):
             return subprotocol.removeprefix(TOKEN_SUBPROTOCOL)
-    return cookies.get(COOKIE)
+    return cookies.get(cookie_of(headers.get("host", "")))

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from websockets.frames import CloseCode
 
-from liveasr.stream.access import COOKIE, Access, Asked, token_of
+from liveasr.stream.access import Access, Asked, cookie_of, token_of
 from liveasr.stream.connection import Connection, Goodbye
 from liveasr.stream.journal import note
 from liveasr.stream.messages import SUBPROTOCOL
@@ -110,7 +110,7 @@ def create_app(service: Callable[[], Service], access: Access, page: Path) -> St
 
     async def ready(request: Request) -> Response:
         service = served(request)
-        is_ready = not (service.draining or service.overloaded)
+        is_ready = not (service.draining or service.overloaded or service.full)
         status = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
         content = {"ready": is_ready, "sessions": service.sessions, "lag_ms": service.lag_ms}
         return JSONResponse(content, status)
@@ -214,6 +214,12 @@ class _Gate:
             # From the address into a cookie: addresses are seen by others, stay in histories, and are passed on.
             answer = RedirectResponse("/", HTTPStatus.SEE_OTHER, headers=_PAGE_HEADERS)
             secure = asked.url.scheme == "https" or f"https://{asked.headers.get('host', '')}" in self._access.origins
-            answer.set_cookie(COOKIE, self._access.token, httponly=True, samesite="strict", secure=secure)
+            answer.set_cookie(
+                cookie_of(asked.headers.get("host", "")),
+                self._access.token,
+                httponly=True,
+                samesite="strict",
+                secure=secure,
+            )
             return answer
         return None

@@ -112,7 +112,7 @@ class Connection:
     async def _serve(self) -> None:
         try:
             async with self._group as group:
-                conversation, repeated = await self._begin()
+                conversation, repeated = await self._begin_in_time()
                 group.create_task(self._read(conversation))
                 group.create_task(self._write_while_heard(conversation, repeated))
                 group.create_task(_limit_last_words(conversation))
@@ -121,6 +121,14 @@ class Connection:
             if isinstance(error, Goodbye):
                 self._service.abandon(self)
             raise error from None
+
+    async def _begin_in_time(self) -> tuple[Conversation, list[str]]:
+        patience = self._service.limits.idle_s
+        try:
+            async with asyncio.timeout(patience):
+                return await self._begin()
+        except TimeoutError:  # pings keep a session, but no place for one
+            raise WireError("idle", f"no start came within {patience:g} s") from None
 
     async def _begin(self) -> tuple[Conversation, list[str]]:
         """The conversation that the client starts or resumes, and the frames to repeat."""

@@ -1,9 +1,13 @@
 """The server's log: a line an event, with its facts as key=value, for people and for programs (logfmt)."""
 
+import contextlib
 import datetime as dt
 import json
 import logging
+import queue
+from logging.handlers import QueueHandler, QueueListener
 
+_MAX_WAITING = 10_000  # lines
 _log = logging.getLogger("liveasr.server")
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/+[]")
 
@@ -20,10 +24,26 @@ def note(event: str, *, error: Exception | None = None, **facts: object) -> None
     _log.log(level, event, exc_info=error, extra={"facts": facts})
 
 
+class _Dropping(QueueHandler):
+    """Hands records to the thread that writes them, as many as it takes."""
+
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        """As it is: the thread is in the same process."""
+        return record
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        """Never waits."""
+        with contextlib.suppress(queue.Full):
+            self.queue.put_nowait(record)
+
+
 def to_stderr() -> None:
     """Show the events from now on."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(LogfmtFormatter())
+    writing = logging.StreamHandler()
+    writing.setFormatter(LogfmtFormatter())
+    # A pipe that nobody reads must not hold the event loop up: a thread writes, and what does not fit is left out.
+    handler = _Dropping(queue.Queue(_MAX_WAITING))
+    QueueListener(handler.queue, writing).start()
     for log in (_log, logging.getLogger("uvicorn.error")):
         log.addHandler(handler)
         log.propagate = False

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
 from websockets.frames import CloseCode, Frame
@@ -24,9 +25,28 @@ from liveasr.stream.messages import MAX_MESSAGE_BYTES
 DRAIN_S = 10.0
 """How long open segments may take to finish once the server was told to stop."""
 _FORCE_CHECK_S = 0.1
+_HEADERS_S = 10.0  # that a request may take to come
 _UNREAD_BYTES = 1 << 18  # that the system keeps for a client; by itself it would grow to many MB
 _DEAD_PEER_MS = 30_000  # a client that acknowledges nothing for so long is gone, or does not read
 _MAX_FRAGMENTS = 4_096  # of a message
+
+
+class _HttpProtocol(H11Protocol):
+    """uvicorn's, with an end of its patience."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """As uvicorn's; who asks for nothing has to leave the place to others."""
+        super().connection_made(transport)
+        self._patience = self.loop.call_later(_HEADERS_S, self._give_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As uvicorn's."""
+        self._patience.cancel()
+        super().connection_lost(exc)
+
+    def _give_up(self) -> None:
+        if self.cycle is None and self.transport.get_protocol() is self:
+            self.transport.abort()
 
 
 class _WebSocketProtocol(WebSocketsSansIOProtocol):
@@ -133,7 +153,7 @@ class Server(uvicorn.Server):
     ) -> None:
         config = uvicorn.Config(
             app,
-            http="h11",
+            http=_HttpProtocol,
             ws=_WebSocketProtocol,
             ws_max_size=MAX_MESSAGE_BYTES,
             ws_per_message_deflate=False,  # audio does not get smaller
@@ -173,6 +193,7 @@ class Server(uvicorn.Server):
         while not drained.done() and not self.force_exit:
             await asyncio.wait({drained}, timeout=_FORCE_CHECK_S)
         drained.cancel()
+        self.force_exit = False  # uvicorn would leave the models as they are, and say so with a traceback
         await super().shutdown(sockets)
 
     @contextlib.contextmanager

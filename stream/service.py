@@ -1,6 +1,7 @@
 """What a server serves: models with their lanes, and the sessions that use them. No sockets here."""
 
 import asyncio
+import math
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from liveasr.engines.base import DecodeOptions, Engine, StreamingEngine
-from liveasr.errors import WireError
+from liveasr.errors import UsageError, WireError
 from liveasr.stream.conversation import Conversation
 from liveasr.stream.detect import Detector
 from liveasr.stream.live_recognizer import LiveRecognizer
@@ -26,12 +27,21 @@ OVERLOAD_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
-    """What a service holds its clients to."""
+    """What a service holds its clients to.
+
+    Raises:
+        UsageError: a time is no number of seconds.
+    """
 
     max_sessions: int = 64
     idle_s: float = 60.0
     resume_s: float = 30.0
     session_s: float = 24 * 3600.0
+
+    def __post_init__(self) -> None:
+        for name, seconds in (("idle", self.idle_s), ("resume", self.resume_s), ("session", self.session_s)):
+            if not (math.isfinite(seconds) and seconds >= 0):
+                raise UsageError(f"--{name}-s {seconds}: is no number of seconds")
 
     @property
     def limits(self) -> Limits:
@@ -136,6 +146,12 @@ class Service:
     def overloaded(self) -> bool:
         """Whether somebody who came now would have to wait too long for a final."""
         return any(each.pool.expected_wait_s >= OVERLOAD_S for each in self._recognizers.values())
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no room for another session: those are not counted whose client has gone."""
+        there = [entry for entry in self._entries.values() if entry.guest is not None]
+        return len(there) >= self._config.max_sessions
 
     def enter(self, guest: Guest) -> None:
         """Count a connection, which begins or resumes a session later.

@@ -254,6 +254,8 @@ def bench_files(files: Sequence[Path], model: str | None, threads: int | None, r
 
 def convert(folder: Path, weight_type: WeightType, output: Path, force: bool) -> int:
     """`liveasr models convert`."""
+    if output.exists() and not output.is_file():
+        raise OutputError(output, "is no file that could be replaced")
     if output.exists() and not force:
         raise OutputError(output, "exists already; use --force to replace it")
     tensors = write_gguf(folder, output, weight_type)

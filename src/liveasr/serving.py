@@ -1,5 +1,6 @@
 """What `liveasr serve` does, from its options to its end."""
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -60,6 +61,10 @@ def serve(
     app = create_app(lambda: Service(offered, new_detector, config, partial_lanes), access, page)
 
     def started() -> None:
+        with contextlib.suppress(OSError):  # nobody is there to be told
+            announce()
+
+    def announce() -> None:
         for address in addresses(listeners, tls=tls is not None):
             sys.stdout.write(f"liveasr: the page is at {address} and the WebSocket below it at /v1/stream\n")
         names = ", ".join(model.name for model in offered)

@@ -15,7 +15,19 @@ def test_without_a_token_this_computer_is_welcome_by_its_own_names(host: str) ->
     assert Access().refusal(Asked(host)) is None
 
 
-@pytest.mark.parametrize("host", ["", "evil.example", "evil.example:8765", "127.0.0.1.evil.example", "10.0.0.1", "[::"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "evil.example",
+        "evil.example:8765",
+        "127.0.0.1.evil.example",
+        "evil.example@localhost",
+        "localhost/evil.example",
+        "10.0.0.1",
+        "[::",
+    ],
+)
 def test_a_name_that_was_made_to_point_here_is_refused(host: str) -> None:
     assert Access().refusal(Asked(host)) is HTTPStatus.FORBIDDEN
     assert Access().refusal(Asked(host, f"http://{host}")) is HTTPStatus.FORBIDDEN
@@ -47,7 +59,17 @@ def test_a_page_of_the_server_itself_is_welcome() -> None:
 
 @pytest.mark.parametrize(
     "origin",
-    ["http://evil.example", "null", "http://127.0.0.1:9999", "http://localhost:8765", "", "file://", "http://[::"],
+    [
+        "http://evil.example",
+        "null",
+        "http://127.0.0.1:9999",
+        "http://localhost:8765",
+        f"chrome-extension://{HOME}",
+        f"http://{HOME}/",
+        "",
+        "file://",
+        "http://[::",
+    ],
 )
 def test_a_page_of_another_origin_is_refused_with_and_without_a_token(origin: str) -> None:
     assert Access().refusal(Asked(HOME, origin)) is HTTPStatus.FORBIDDEN
@@ -63,10 +85,25 @@ def test_a_page_of_an_allowed_origin_is_welcome() -> None:
 
 
 @pytest.mark.parametrize(
-    "origin", ["app.example", "https://app.example/", "https://app.example/path", "http://[::", ""]
+    "origin",
+    [
+        "app.example",
+        "https://App.example",
+        "https://a@app.example",
+        "https://app.example/",
+        "https://app.example/path",
+        "http://[::",
+        "",
+    ],
 )
 def test_an_origin_that_is_none_is_refused_at_once(origin: str) -> None:
     with pytest.raises(UsageError, match="no origin"):
+        Access(origins=(origin,))
+
+
+@pytest.mark.parametrize("origin", ["https://app.example:443", "http://app.example:80"])
+def test_a_port_that_browsers_leave_out_is_refused_at_once(origin: str) -> None:
+    with pytest.raises(UsageError, match="leave this port out"):
         Access(origins=(origin,))
 
 
@@ -82,6 +119,7 @@ def test_a_token_comes_in_a_header_the_query_a_subprotocol_or_a_cookie() -> None
     assert token_of({}, {"token": "b"}, {}, []) == "b"
     assert token_of({}, {}, {}, ["liveasr.v1", "liveasr.token.c"]) == "c"
     assert token_of({}, {}, {"liveasr_token": "d"}, ["liveasr.v1"]) == "d"
+    assert token_of({"host": "a:81"}, {}, {"liveasr_token_81": "d", "liveasr_token_82": "e"}, []) == "d"
     assert token_of({"authorization": "Basic a"}, {}, {}, []) is None
     assert token_of({}, {}, {}, []) is None
 

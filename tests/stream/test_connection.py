@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from liveasr.errors import EngineError
+from liveasr.errors import EngineError, UsageError
 from liveasr.stream.connection import Connection
 from liveasr.stream.detect import FsmnDetector, WindowDetector
 from liveasr.stream.mailbox import MAX_WAITING_MESSAGES
@@ -369,3 +369,40 @@ def test_a_huge_frame_is_taken_in_small_pieces() -> None:
     assert sorted(set(acks)) == list(range(200, 31_001, 200))
     assert isinstance(channel.sent[-1], Done)
     assert (channel.sent[-1].number, channel.sent[-1].heard_ms) == (2, 31_000)
+
+
+def test_pings_keep_no_place_for_a_session_that_does_not_start() -> None:
+    async def work() -> None:
+        async with serving(FakeEngine([said("one")]), idle_s=0.3) as service:
+            channel = MemoryChannel()
+            running = asyncio.create_task(Connection(channel, service).run())
+            while not running.done():
+                channel.say(encode(Ping(id=1)))
+                await asyncio.sleep(0.02)
+            error = channel.sent[-1]
+            assert isinstance(error, Error)
+            assert (error.code, channel.closed and channel.closed[0]) == ("idle", 4408)
+
+    run(work())
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0])
+@pytest.mark.parametrize("name", ["idle_s", "resume_s", "session_s"])
+def test_times_that_are_none_are_refused(name: str, seconds: float) -> None:
+    with pytest.raises(UsageError, match=name.removesuffix("_s")):
+        ServiceConfig(**{name: seconds})  # type: ignore[arg-type]
+
+
+def test_a_service_knows_when_it_is_full() -> None:
+    async def work() -> None:
+        async with serving(FakeEngine([said("one")]), max_sessions=1) as service:
+            channel = MemoryChannel()
+            channel.say(START)
+            running = asyncio.create_task(Connection(channel, service).run())
+            await channel.until(Ready)
+            assert service.full
+            channel.say(STOP)
+            await running
+            assert not service.full
+
+    run(work())

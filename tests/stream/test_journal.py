@@ -2,6 +2,8 @@
 
 import logging
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -42,3 +44,19 @@ def test_a_fault_brings_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
         note("session failed", error=error, session="x")
     assert "ERROR" in line(caplog).splitlines()[0]
     assert line(caplog).endswith("ZeroDivisionError: why")
+
+
+def test_a_log_that_nobody_reads_holds_nobody_up() -> None:
+    """More is noted than a pipe and the queue before it hold; the program goes on and ends all the same."""
+    code = (
+        "from liveasr.stream.journal import note, to_stderr\n"
+        "to_stderr()\n"
+        "for index in range(40_000):\n"
+        "    note('event', index=index)\n"
+        "print('done', flush=True)\n"
+        "import os; os._exit(0)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"done\n"  # while its stderr is not read
+        process.kill()

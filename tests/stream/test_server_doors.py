@@ -1,16 +1,23 @@
 """Who is let in by a server over real sockets, and what it says besides sessions."""
 
+import asyncio
+import signal
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 import soundfile
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 from websockets.exceptions import InvalidStatus
 
+from liveasr.stream import server as listening
 from liveasr.stream.messages import (
     Ready,
     Start,
@@ -106,7 +113,7 @@ def test_a_stranger_without_the_token_reaches_nothing_but_health() -> None:
                 server.ws_url,
                 {"subprotocols": ["liveasr.v1", f"liveasr.token.{TOKEN}"], "origin": "https://app.example"},
             ),
-            (server.ws_url, {"additional_headers": {"Cookie": f"liveasr_token={TOKEN}"}}),
+            (server.ws_url, {"additional_headers": {"Cookie": f"liveasr_token_{urlsplit(server.url).port}={TOKEN}"}}),
         ]
         for url, options in accepted:
             with dial(url, **options) as socket_:
@@ -141,3 +148,28 @@ def test_tls_serves_https_and_wss(samples: Float32Array) -> None:
         assert httpx.get(f"{server.url}/health", verify=trust).text == "ok\n"
         found = finals(talk(server.ws_url, Start(), encode_pcm(samples, "s16le"), 6400, ssl=trust))
         assert [each.text for each in found] == SAID
+
+
+def test_who_asks_for_nothing_has_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "_HEADERS_S", 0.2)
+
+    async def work() -> None:
+        app = Starlette(routes=[Route("/", lambda _request: PlainTextResponse("here"))])
+        app.state.service = SimpleNamespace(drain=lambda _within_s: asyncio.sleep(0))
+        started = asyncio.Event()
+        listeners = listening.listen("127.0.0.1", 0)
+        server = listening.Server(app, started.set, None)
+        serving = asyncio.create_task(server.serve(listeners))
+        await started.wait()
+        host, port = listeners[0].getsockname()
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: a")
+        with pytest.raises(ConnectionResetError):
+            await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+        async with httpx.AsyncClient() as client:
+            assert (await client.get(f"http://{host}:{port}/")).text == "here"
+        server.handle_exit(signal.SIGTERM, None)
+        await serving
+
+    asyncio.run(work())
