@@ -20,8 +20,12 @@ def default_threads(model_bytes: int) -> int:
     """
     if model_bytes < _SMALL_MODEL_BYTES:
         return 1
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(4, available)
+    return min(4, available_cores())
+
+
+def available_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def open_engine(path: Path, threads: int | None = None, cmvn_path: Path | None = None) -> Engine:

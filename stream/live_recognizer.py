@@ -1,6 +1,7 @@
 """What hears live streams: lanes of an engine, a detector for each stream, perhaps a streaming engine for partials."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from liveasr.engines.base import DecodeOptions, Engine, StreamingEngine
 from liveasr.stream.detect import Detector
@@ -34,8 +35,13 @@ class LiveRecognizer:
         self._new_detector = new_detector
         self._own_partials: PartialLanes | None = None
         if partials is None and isinstance(engines[-1], StreamingEngine):
-            self._own_partials = PartialLanes([engines[-1].lane()])
+            self._own_partials = PartialLanes([engines[-1].lane()], observe)
         self._partials = partials or self._own_partials
+
+    @property
+    def waiting(self) -> int:
+        """Decodes in its queues."""
+        return self.pool.waiting + (self._own_partials.waiting if self._own_partials else 0)
 
     def open(self, decoding: DecodeOptions, vad: VadConfig, *, partials: bool = True) -> LiveStream:
         """A new stream.
@@ -59,3 +65,18 @@ class LiveRecognizer:
         if self._own_partials is not None:
             await self._own_partials.close()
         await self.pool.close()
+
+
+@contextlib.asynccontextmanager
+async def live_recognizer(
+    engine: Engine, new_detector: Callable[[VadConfig], Detector], streaming: StreamingEngine | None
+) -> AsyncIterator[LiveRecognizer]:
+    """A recognizer of one lane for as long as the block runs, with a streaming engine for its partials or without."""
+    partials = PartialLanes([streaming]) if streaming is not None else None
+    recognizer = LiveRecognizer([engine], new_detector, partials)
+    try:
+        yield recognizer
+    finally:
+        if partials is not None:
+            await partials.close()
+        await recognizer.close()

@@ -4,7 +4,7 @@ A streaming engine hears each piece of a segment once, in order, so nothing may 
 session at most one piece is with the engine, and what comes meanwhile waits to be the next piece, as one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,12 +19,15 @@ class PartialLanes:
 
     Args:
         engines: one for each lane; the one that owns the weights comes last. They are closed in this order.
+        observe: sees every answer.
     """
 
-    def __init__(self, engines: Sequence[StreamingEngine]) -> None:
+    def __init__(
+        self, engines: Sequence[StreamingEngine], observe: Callable[[Decoded], None] = lambda _answer: None
+    ) -> None:
         self.front_end = engines[-1].front_end
         self._engines = engines
-        self._pools = [DecodePool([engine]) for engine in engines]
+        self._pools = [DecodePool([engine], observe=observe) for engine in engines]
         self._sessions = [0] * len(engines)
 
     def open(self) -> "PartialStream":
@@ -32,6 +35,11 @@ class PartialLanes:
         lane = self._sessions.index(min(self._sessions))
         self._sessions[lane] += 1
         return PartialStream(self, lane, self._engines[lane], self._pools[lane])
+
+    @property
+    def waiting(self) -> int:
+        """Pieces that no lane is at."""
+        return sum(pool.waiting for pool in self._pools)
 
     def leave(self, lane: int) -> None:
         """A session of this lane is over."""
@@ -95,4 +103,4 @@ class PartialStream:
 
 def _joined(first: DecodeRequest, second: DecodeRequest) -> DecodeRequest:
     """Two pieces that follow each other, as one."""
-    return replace(second, features=np.concatenate((first.features, second.features)))
+    return replace(second, start_ms=first.start_ms, features=np.concatenate((first.features, second.features)))

@@ -99,7 +99,7 @@ class Service:
         models: at least one; the first serves clients that name none.
         new_detector: makes a session's voice activity detector.
         config: what clients are held to.
-        partials: lanes of a streaming engine that gives all partials, if one does.
+        partials: name and lanes of a streaming model that gives all partials, if one does.
     """
 
     def __init__(
@@ -107,11 +107,14 @@ class Service:
         models: Sequence[OfferedModel],
         new_detector: Callable[[VadConfig], Detector],
         config: ServiceConfig,
-        partials: Sequence[StreamingEngine] = (),
+        partials: tuple[str, Sequence[StreamingEngine]] | None = None,
     ) -> None:
         self.metrics = Metrics()
         self._offers = {model.name: model for model in models}
-        self._partials = PartialLanes(partials) if partials else None
+        self._partials: PartialLanes | None = None
+        if partials is not None:
+            self._partials_name, engines = partials
+            self._partials = PartialLanes(engines, partial(self.metrics.decoded, self._partials_name))
         self._recognizers = {
             model.name: LiveRecognizer(
                 model.engines, new_detector, self._partials, partial(self.metrics.decoded, model.name)
@@ -263,9 +266,11 @@ class Service:
         self.metrics.lag_s.set(self.lag_ms / 1000)
         for name, recognizer in self._recognizers.items():
             pool = recognizer.pool
-            self.metrics.waiting.labels(name).set(pool.waiting)
+            self.metrics.waiting.labels(name).set(recognizer.waiting)
             self.metrics.dropped.labels(name).inc(pool.overtaken - self._dropped[name])
             self._dropped[name] = pool.overtaken
+        if self._partials is not None:
+            self.metrics.waiting.labels(self._partials_name).set(self._partials.waiting)
         return self.metrics.text()
 
     async def drain(self, within_s: float) -> None:

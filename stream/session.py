@@ -228,7 +228,7 @@ class Session:
         return DecodeRequest(
             segment_id=live.segment_id,
             is_final=False,
-            start_ms=start_frame * _FRAME_MS,
+            start_ms=(start_frame + given) * _FRAME_MS,
             end_ms=end_frame * _FRAME_MS,
             features=live.rows.accept(frames).data,
             is_next=True,
@@ -257,8 +257,9 @@ class Session:
             self.config.max_segment_ms - self.config.cut_ms, self.config.max_segment_ms // 2
         )
         before = (live.stabilizer.committed, live.stabilizer.tentative)
+        heard_from_ms = start_ms if request.is_next else request.start_ms
         words = [
-            Word(word.text, request.start_ms + word.start_ms, request.start_ms + word.end_ms)
+            Word(word.text, heard_from_ms + word.start_ms, heard_from_ms + word.end_ms)
             for word in spaced(hypothesis.text, hypothesis.words)
         ]
         if request.is_next:

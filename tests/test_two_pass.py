@@ -75,6 +75,9 @@ def test_a_server_has_its_own_partials(streaming: Path, data: Path) -> None:
     with ServerProcess("--model", "digits", "--partials", str(streaming)) as server:
         asyncio.run(asyncio.wait_for(work(server.url), 60))
         assert httpx.get(f"{server.url}/ready").status_code == 200
+        figures = httpx.get(f"{server.url}/metrics").text
+        assert f'liveasr_decode_seconds_count{{kind="partial",model="{streaming.stem}"}}' in figures
+        assert 'liveasr_decode_seconds_count{kind="final",model="digits"} 3.0' in figures
         code, _out, err = server.stop()
     assert (code, "Traceback" in err) == (0, False)
     assert [each.final.text for each in seen if each.final] == SAID

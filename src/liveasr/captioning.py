@@ -19,9 +19,8 @@ from liveasr.errors import UsageError
 from liveasr.stream import capture
 from liveasr.stream.detect import DetectorKind, detector_maker
 from liveasr.stream.live import run_loop
-from liveasr.stream.live_recognizer import LiveRecognizer
+from liveasr.stream.live_recognizer import live_recognizer
 from liveasr.stream.messages import AudioFormat, Start, VadSettings
-from liveasr.stream.partials import PartialLanes
 from liveasr.types import Float32Array, Language
 from liveasr.vad.config import VadConfig
 
@@ -134,14 +133,8 @@ async def _own(
     config: VadConfig,
 ) -> AsyncIterator[tuple[captions.Stream, str]]:
     """A stream in this process."""
-    partials = PartialLanes([streaming]) if streaming else None
-    recognizer = LiveRecognizer([engine], detector_maker(vad), partials)
-    try:
+    async with live_recognizer(engine, detector_maker(vad), streaming) as recognizer:
         yield recognizer.open(decoding, config), name
-    finally:
-        if partials is not None:
-            await partials.close()
-        await recognizer.close()
 
 
 @contextlib.asynccontextmanager

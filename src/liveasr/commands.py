@@ -35,9 +35,8 @@ from liveasr.options import notice_webrtc, open_model, open_partials, vad_config
 from liveasr.stream import capture
 from liveasr.stream.detect import DetectorKind, detector_maker, detectors
 from liveasr.stream.live import run_loop
-from liveasr.stream.live_recognizer import LiveRecognizer
+from liveasr.stream.live_recognizer import live_recognizer
 from liveasr.stream.messages import Start
-from liveasr.stream.partials import PartialLanes
 from liveasr.stream.recognize import Recognizer
 from liveasr.types import SAMPLES_PER_MS, Float32Array, Language
 from liveasr.vad.config import VadConfig
@@ -135,17 +134,11 @@ def bench_live(
     figures = live_measuring.LiveFigures()
 
     async def play() -> None:
-        lanes = PartialLanes([streaming]) if streaming else None
-        recognizer = LiveRecognizer([engine], detector_maker("fsmn"), lanes)
-        try:
+        async with live_recognizer(engine, detector_maker("fsmn"), streaming) as recognizer:
             for file in files:
                 with batch.open_audio(file) as audio:
                     stream = recognizer.open(DecodeOptions(), VadConfig())
                     await live_measuring.measure(stream, paced(audio.blocks(), realtime=True), figures)
-        finally:
-            if lanes is not None:
-                await lanes.close()
-            await recognizer.close()
 
     begun_s, begun_cpu_s = time.monotonic(), time.process_time()
     run_loop(play())

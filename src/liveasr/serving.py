@@ -1,7 +1,6 @@
 """What `liveasr serve` does, from its options to its end."""
 
 import contextlib
-import os
 import sys
 from collections.abc import Sequence
 from importlib import resources
@@ -10,7 +9,7 @@ from typing import TypeVar
 
 from liveasr import store
 from liveasr.engines.base import Engine
-from liveasr.engines.registry import ARCHITECTURES, open_engine
+from liveasr.engines.registry import ARCHITECTURES, available_cores, open_engine
 from liveasr.errors import ModelNotFoundError, UsageError
 from liveasr.options import notice_demonstration, open_partials
 from liveasr.stream import journal
@@ -55,7 +54,9 @@ def serve(
     listeners = listen(host, port)
     offered = [_offer(path, threads) for path in _chosen(models)]
     streaming = open_partials(partials, threads)
-    partial_lanes = [*_more_lanes(streaming), streaming] if streaming else []
+    partial_lanes = None
+    if partials is not None and streaming is not None:
+        partial_lanes = store.find(partials).stem, [*_more_lanes(streaming), streaming]
     page = Path(str(resources.files("liveasr.clients"))) / "web"
     config = ServiceConfig(max_sessions=max_sessions, idle_s=idle_s, resume_s=resume_s, session_s=session_s)
     app = create_app(lambda: Service(offered, new_detector, config, partial_lanes), access, page)
@@ -101,5 +102,4 @@ def _offer(path: Path, threads: int | None) -> OfferedModel:
 
 def _more_lanes(engine: _AnyEngine) -> list[_AnyEngine]:
     """What the cores hold beside the engine itself."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return [engine.lane() for _ in range(cores // engine.threads - 1)]
+    return [engine.lane() for _ in range(available_cores() // engine.threads - 1)]

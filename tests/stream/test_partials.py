@@ -19,7 +19,7 @@ from liveasr.stream.partials import PartialLanes
 from liveasr.stream.segmenter import Segmenter
 from liveasr.stream.session import LiveConfig, Session
 from liveasr.stream.stabilize import Stabilizer
-from liveasr.stream.worker import DecodePool
+from liveasr.stream.worker import Decoded, DecodePool
 from liveasr.types import Float32Array, Hypothesis, LiveTranscript, Word
 from liveasr.vad.config import VadConfig
 from liveasr.vad.weights import FsmnWeights
@@ -187,3 +187,22 @@ def test_nothing_is_committed_that_a_cut_may_still_move() -> None:
     stabilizer = Stabilizer()
     stabilizer.follow(words("one two three four"), 700)
     assert (stabilizer.committed, stabilizer.tentative) == ("one two", " three four")
+
+
+def test_the_pieces_of_a_segment_are_asked_for_with_their_own_times(samples: Float32Array, fsmn: FsmnWeights) -> None:
+    """So that the figures count every second of audio once, however it was cut."""
+
+    async def work() -> None:
+        answers: list[Decoded] = []
+        lanes = PartialLanes([FakeStreamingEngine(WORDS, rows=5)], answers.append)
+        pool = DecodePool([FakeEngine([said("the final")])])
+        await outputs_of(two_pass(fsmn, pool, lanes), pieces(samples, 320))
+        await lanes.close()
+        await pool.close()
+        assert len(answers) > 3
+        for before, after in pairwise(answer.request for answer in answers):
+            if before.segment_id == after.segment_id:
+                assert before.start_ms < before.end_ms == after.start_ms < after.end_ms
+                assert abs(len(after.features) * 60 - (after.end_ms - after.start_ms)) <= 60
+
+    run(work())
