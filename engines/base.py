@@ -1,9 +1,13 @@
 """What every engine offers to the rest of the program."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol, Self, TypeAlias, runtime_checkable
 
 from liveasr.types import Float32Array, Hypothesis, Language
+
+MAX_SEGMENT_MS = 20_000
+"""Of engines that have no reason for less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,12 @@ class DecodeOptions:
     language: Language = "auto"
     itn: bool = False
     """Write numbers as digits and add punctuation, where the model can."""
+    hotwords: tuple[str, ...] = ()
+    """Words to listen for, where the model takes them."""
+
+
+Draft: TypeAlias = Callable[[Hypothesis], bool]
+"""Sees what is written of a segment so far. False stops the decode: nobody wants its result any more."""
 
 
 class Engine(Protocol):
@@ -34,6 +44,8 @@ class Engine(Protocol):
     """That `DecodeOptions` may name."""
     takes_hotwords: bool
     """Whether words to listen for can be given."""
+    max_segment_ms: int
+    """Longer segments are not for it, unless someone insists."""
 
     def decode(self, features: Float32Array, options: DecodeOptions) -> Hypothesis:
         """Recognise one segment.
@@ -92,4 +104,21 @@ class StreamingEngine(Engine, Protocol):
 
     def stream(self, options: DecodeOptions) -> EngineStream:
         """A stream for a new segment. Streams of one engine may be open at the same time, and take turns."""
+        ...
+
+
+@runtime_checkable
+class AutoregressiveEngine(Engine, Protocol):
+    """An engine that writes a token after the other, each for the sake of those before.
+
+    So it takes long, and can be watched at it; asked again and again for the partials of a segment it would do little
+    else; and it may end too early, or never. Its `decode` is `write` that nobody watches.
+    """
+
+    def write(self, features: Float32Array, options: DecodeOptions, draft: Draft) -> Hypothesis:
+        """Recognise one segment, telling every token. Arguments as in `decode`.
+
+        Returns:
+            What is said. It is not `complete` where the engine had to stop the model, or the draft stopped the engine.
+        """
         ...

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liveasr.engines import cif
-from liveasr.engines.base import DecodeOptions, FrontEnd
+from liveasr.engines.base import MAX_SEGMENT_MS, DecodeOptions, FrontEnd
 from liveasr.engines.char_tokens import join_tokens
 from liveasr.engines.cif import CifPredictor, Fired
 from liveasr.engines.cmvn import Cmvn
@@ -108,6 +108,7 @@ class Paraformer:
     front_end = FrontEnd(_MEL_BINS, _LFR_M, _LFR_N)
     languages: tuple[Language, ...] = ("auto",)  # it writes what it was trained on, and cannot be told
     takes_hotwords = False
+    max_segment_ms = MAX_SEGMENT_MS
 
     def __init__(self, model: ParaformerModel, threads: int, *, owns_model: bool = False) -> None:
         self.model = model

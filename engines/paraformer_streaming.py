@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from liveasr.engines.base import DecodeOptions
+from liveasr.engines.base import MAX_SEGMENT_MS, DecodeOptions
 from liveasr.engines.chunk_encoder import ChunkEncoder
 from liveasr.engines.native import ComputeContext
 from liveasr.engines.paraformer_stream import ParaformerStream
@@ -23,6 +23,7 @@ class ParaformerStreaming:
     front_end = FRONT_END
     languages: tuple[Language, ...] = ("auto",)  # it writes what it was trained on, and cannot be told
     takes_hotwords = False
+    max_segment_ms = MAX_SEGMENT_MS
 
     def __init__(self, model: StreamingModel, threads: int, *, owns_model: bool = False) -> None:
         self.model = model

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from liveasr.engines.base import DecodeOptions, FrontEnd
+from liveasr.engines.base import MAX_SEGMENT_MS, DecodeOptions, FrontEnd
 from liveasr.engines.cmvn import Cmvn
 from liveasr.engines.ctc import CtcToken, collapse
 from liveasr.engines.encoder import SanmEncoder, check_tensor
@@ -108,6 +108,7 @@ class SenseVoice:
     front_end = FrontEnd(_MEL_BINS, _LFR_M, _LFR_N)
     languages = tuple(_LANGUAGE_ROWS)
     takes_hotwords = False
+    max_segment_ms = MAX_SEGMENT_MS
 
     def __init__(self, model: SenseVoiceModel, threads: int, *, owns_model: bool = False) -> None:
         self.model = model

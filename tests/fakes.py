@@ -3,11 +3,12 @@
 import copy
 import threading
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
 
-from liveasr.engines.base import DecodeOptions, FrontEnd
+from liveasr.engines.base import DecodeOptions, Draft, FrontEnd
 from liveasr.errors import LiveasrError
 from liveasr.types import Float32Array, Hypothesis, Language, Word
 
@@ -31,6 +32,7 @@ class FakeEngine:
     threads = 1
     languages: tuple[Language, ...] = ("auto", "en")
     takes_hotwords = False
+    max_segment_ms = 20_000
 
     def __init__(self, answers: Iterable[Hypothesis | LiveasrError]) -> None:
         self._answers = list(answers)
@@ -133,3 +135,32 @@ class FakeEngineStream:
     def finish(self) -> Hypothesis:
         """All words."""
         return self.accept(np.empty((0, 560), np.float32))
+
+
+class FakeAutoregressiveEngine(FakeEngine):
+    """Writes its answers word by word, and waits for its gate before each."""
+
+    takes_hotwords = True
+    max_segment_ms = 15_000
+
+    def __init__(self, answers: Iterable[Hypothesis | LiveasrError]) -> None:
+        super().__init__(answers)
+        self.gate = threading.Semaphore(1_000_000)
+        """Each word takes one."""
+        self.written = 0
+        """Words, of all segments."""
+
+    def decode(self, features: Float32Array, options: DecodeOptions) -> Hypothesis:
+        """The next answer."""
+        return self.write(features, options, lambda _draft: True)
+
+    def write(self, features: Float32Array, options: DecodeOptions, draft: Draft) -> Hypothesis:
+        """The next answer, every word of it told."""
+        whole = super().decode(features, options)
+        for count in range(1, len(whole.words) + 1):
+            assert self.gate.acquire(timeout=10)
+            self.written += 1
+            words = whole.words[:count]
+            if not draft(Hypothesis(whole.token_ids[:count], " ".join(word.text for word in words), words)):
+                return replace(whole, complete=False)
+        return whole

@@ -82,6 +82,9 @@ class Hypothesis:
     """As the model heard it: "zh", "en", ...; None where the model does not tell."""
     emotion: str | None = None
     event: str | None = None
+    complete: bool = True
+    """False where the head was stopped before it came to its end: it repeated itself, or wrote more than can be said
+    in the time."""
 
 
 @dataclass(frozen=True, slots=True)
