@@ -9,7 +9,7 @@ ARGS ?=
 UPGRADE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check requirements
+.PHONY: help setup nano run test check requirements
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -17,10 +17,13 @@ help: ## list the targets
 setup: ## make .venv ready; quick when nothing has changed
 	@PYTHON='$(PYTHON)' tools/setup.sh
 
+nano: setup ## add what Fun-ASR-Nano needs; the first time, building llama.cpp takes some minutes
+	@tools/setup.sh nano
+
 run: setup ## serve captions with the built-in model digits, on a page at http://127.0.0.1:8765
 	@exec $(BIN)/liveasr serve --model digits
 
-test: setup ## run the tests
+test: nano ## run the tests, those of Fun-ASR-Nano included
 	$(BIN)/pytest $(ARGS)
 
 check: setup ## lint, formatting, types
@@ -29,9 +32,11 @@ check: setup ## lint, formatting, types
 	$(BIN)/mypy -p liveasr
 	MYPYPATH=src $(BIN)/mypy --explicit-package-bases tests
 
-# One file for every platform and Python. The nano extra stays out: it compiles for minutes, and few want it.
-requirements: ## pin the versions in requirements.txt, from pyproject.toml
+# One file for every platform and Python, and one that has llama.cpp besides: it compiles for minutes, and few want it.
+COMPILE = $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --extra mic --group dev \
+	--no-emit-index-url --no-annotate --custom-compile-command 'make requirements' $(UPGRADE)
+
+requirements: ## pin the versions in requirements*.txt, from pyproject.toml
 	@PYTHON='$(PYTHON)' tools/setup.sh uv
-	$(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --extra mic --group dev \
-		--no-emit-index-url --no-annotate --custom-compile-command 'make requirements' $(UPGRADE) \
-		--output-file requirements.txt
+	$(COMPILE) --output-file requirements.txt
+	$(COMPILE) --extra nano --constraint requirements.txt --output-file requirements-nano.txt

@@ -2,6 +2,7 @@
 # Makes .venv ready: the pinned packages, liveasr itself (editable), and a ggml that was built with its fast kernels.
 #
 #   tools/setup.sh         everything; under a second when nothing has changed
+#   tools/setup.sh nano    after that: llama.cpp, for the language model of Fun-ASR-Nano
 #   tools/setup.sh uv      only the virtual environment and uv, for `make requirements`
 #   PYTHON=python3.12 ...  which interpreter to use, instead of the first suitable one
 #
@@ -13,6 +14,7 @@ uv_version=0.13.9
 min_minor=11 # of Python 3; requires-python in pyproject.toml says the same
 venv=.venv
 stamp=$venv/setup-stamp
+nano_stamp=$venv/nano-stamp
 
 say() { printf 'setup: %s\n' "$*"; }
 
@@ -86,6 +88,10 @@ fingerprint() {
     pwd
     cksum requirements.txt pyproject.toml tools/setup.sh
 }
+nano_fingerprint() {
+    fingerprint
+    cksum requirements-nano.txt
+}
 
 identity() { "$1" -c 'import sys; print(sys.base_prefix, sys.version)' 2>/dev/null; }
 
@@ -108,7 +114,7 @@ make_venv() {
     fi
     if [ -n "$clear" ]; then say "making $venv anew: $clear"; fi
     if [ -n "$clear" ] || [ ! -d $venv ]; then "$python" -m venv --clear $venv; fi
-    rm -f $stamp
+    rm -f $stamp $nano_stamp
     case "$($venv/bin/uv --version 2>/dev/null || true)" in
     "uv $uv_version"*) ;;
     *) $venv/bin/python -m pip install --quiet --disable-pip-version-check "uv==$uv_version" ;;
@@ -116,8 +122,8 @@ make_venv() {
 }
 
 # uv reads [tool.uv] in the pyproject.toml of the working directory: the build variables of ggml-python come from there.
-# --python, because uv would otherwise follow an activated environment; --no-binary, because nobody's wheel is built fast.
-uv_install() { $venv/bin/uv pip install --python $venv/bin/python --no-binary ggml-python "$@"; }
+# --python, because uv would otherwise follow an activated environment; --no-binary, because nobody's wheel is built for this processor.
+uv_install() { $venv/bin/uv pip install --python $venv/bin/python --no-binary ggml-python --no-binary llama-cpp-python "$@"; }
 
 # All versions are pinned, so what lies in uv's cache is as good as what the index has: a second checkout is ready in
 # seconds, and without a network. (Asked online, uv builds ggml again whenever a proxy hides that its sources are unchanged.)
@@ -151,6 +157,20 @@ if [ "${1:-}" = uv ]; then
     find_python
     stop_if_lacking
     make_venv
+    exit
+fi
+has_llama() { $venv/bin/python -c 'import llama_cpp' >/dev/null 2>&1; }
+if [ "${1:-}" = nano ]; then
+    if [ -f $nano_stamp ] && [ "$(cat $nano_stamp)" = "$(nano_fingerprint)" ] && has_llama; then exit; fi
+    need_compilers
+    stop_if_lacking
+    say "installing what Fun-ASR-Nano needs (the first time, building llama.cpp takes five to ten minutes)"
+    install -r requirements-nano.txt
+    if ! has_llama; then
+        say "llama.cpp does not load; see what this says: $venv/bin/python -c 'import llama_cpp'" >&2
+        exit 1
+    fi
+    nano_fingerprint >$nano_stamp
     exit
 fi
 if [ -f $stamp ] && [ "$(cat $stamp)" = "$(fingerprint)" ] && ! asks_for_another_python && ggml_is_fast; then

@@ -1,0 +1,223 @@
+"""The language model as the rest of the program sees it: a process that answers, and that may die.
+
+A process of its own, because llama.cpp brings another ggml than the encoder runs on, and so that whatever ends it ends
+no session: the lane that was at work hears `LanguageModelDiedError`, and the next request starts the process anew.
+"""
+
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+
+from liveasr.engines._library import missing_llama
+from liveasr.engines.llm_wire import Begin, Failed, Next, Ready, Reply, Request, Written, receive_reply, send
+from liveasr.engines.prompt import Prompt
+from liveasr.errors import EngineError, ModelFileError
+from liveasr.types import Float32Array
+
+_MODULE = "liveasr.engines.llm_server"
+_START_S = 120.0
+"""To load a model, from a slow disk."""
+_REPLY_S = 60.0
+"""For a prompt or a token; a process that needs longer is taken for dead."""
+_DEATH_S = 1.0
+"""Between the end of a link and that of the process."""
+
+
+class LanguageModelDiedError(EngineError):
+    """The process of the language model ended, or does not answer."""
+
+
+class LlmProcess:
+    """One language model. Any number of lanes over it; each is used by one thread at a time.
+
+    Args:
+        path: a GGUF file of architecture `qwen3`.
+        threads: for one lane.
+
+    Raises:
+        MissingExtraError: llama-cpp-python is not installed.
+        ModelFileError: llama.cpp does not take the file.
+        EngineError: the process cannot be started.
+    """
+
+    def __init__(self, path: Path, threads: int) -> None:
+        if importlib.util.find_spec("llama_cpp") is None:
+            raise missing_llama()
+        self._path = path
+        self._threads = threads
+        self._lock = threading.Lock()
+        self._closed = False
+        self._running = _Running(path, threads)
+        self.width = self._running.width
+        """Of an embedding."""
+
+    @property
+    def pid(self) -> int:
+        """Of the process that runs now, or ran last."""
+        return self._running.process.pid
+
+    def lane(self) -> "LlmLane":
+        """A new lane."""
+        return LlmLane(self)
+
+    def connect(self) -> "_Link":
+        """A link for a lane, to a process that runs: it is started anew where it does not.
+
+        Raises:
+            EngineError: it cannot be started, or was closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise EngineError("the language model was used after close()")
+            try:
+                return self._running.connect()
+            except OSError:  # nobody is there
+                self._running.close()
+                self._running = _Running(self._path, self._threads)
+                return self._running.connect()
+
+    def close(self) -> None:
+        """End the process. Closing twice is fine."""
+        with self._lock:
+            self._closed = True
+            self._running.close()
+
+
+class LlmLane:
+    """Writes one sequence at a time: `begin`, then `next` as often as wanted. To stop is to ask no more.
+
+    Args:
+        process: what computes.
+    """
+
+    def __init__(self, process: LlmProcess) -> None:
+        self._process = process
+        self._link: _Link | None = None
+
+    def begin(self, prompt: Prompt, rows: Float32Array, most_new: int) -> Written:
+        """Read a prompt with the embeddings of the audio (R, width), R > 0, and write the first token.
+
+        Args:
+            prompt: what stands on both sides of the audio.
+            rows: the audio.
+            most_new: tokens that may be asked for, the first included.
+
+        Raises:
+            LanguageModelDiedError: the process ended over it; trying again starts a new one.
+            EngineError: the model cannot read that.
+        """
+        if self._link is None:
+            self._link = self._process.connect()
+        packed = np.ascontiguousarray(rows, np.float32).tobytes()
+        return self._ask(self._link, Begin(prompt.before, packed, prompt.after, most_new))
+
+    def next(self) -> Written:
+        """The next token. Errors as of `begin`."""
+        assert self._link is not None
+        return self._ask(self._link, Next())
+
+    def close(self) -> None:
+        """Free the lane. Closing twice is fine."""
+        if self._link is not None:
+            self._link.connection.close()
+            self._link = None
+
+    def _ask(self, link: "_Link", request: Request) -> Written:
+        try:
+            send(link.connection, request)
+            reply = _receive(link.connection, _REPLY_S)
+        except (EOFError, OSError) as error:
+            self.close()
+            raise LanguageModelDiedError(f"the language model {link.running.bury()}") from error
+        if isinstance(reply, Failed):
+            raise EngineError(reply.reason)
+        assert isinstance(reply, Written)
+        return reply
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """A lane's connection to one run of the process."""
+
+    connection: Connection
+    running: "_Running"
+
+
+class _Running:
+    """The process, from its start to its end."""
+
+    def __init__(self, path: Path, threads: int) -> None:
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - stays open as long as the process may write
+        self._control, there = socket.socketpair()
+        with there:
+            # -P: a file in the working directory must not stand in for a module. A session of its own, since the
+            # signals of a terminal are for whoever started it.
+            self.process = subprocess.Popen(  # noqa: S603 - a part of this program
+                [sys.executable, "-P", "-m", _MODULE, str(there.fileno()), str(threads), os.fspath(path)],
+                pass_fds=[there.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._said,
+                start_new_session=True,
+            )
+        self._finalizer = weakref.finalize(self, _end, self.process, self._control)
+        greeting = Connection(self._control.dup().detach())
+        try:
+            reply = _receive(greeting, _START_S)
+        except (EOFError, OSError) as error:
+            raise EngineError(f"the language model cannot be started: it {self.bury()}") from error
+        finally:
+            greeting.close()
+        if isinstance(reply, Failed):
+            self.close()
+            raise ModelFileError(path, reply.reason) if reply.is_file else EngineError(reply.reason)
+        assert isinstance(reply, Ready)
+        self.width = reply.width
+
+    def connect(self) -> _Link:
+        """A new lane; OSError where the process is gone."""
+        here, there = socket.socketpair()
+        with there:
+            socket.send_fds(self._control, [b"+"], [there.fileno()])
+        return _Link(Connection(here.detach()), self)
+
+    def bury(self) -> str:
+        """Close it after it died or fell silent, and say what became of it."""
+        try:
+            code = self.process.wait(_DEATH_S)
+        except subprocess.TimeoutExpired:
+            self.close()
+            return "did not answer, and was stopped"
+        self.close()
+        self._said.seek(0)
+        last = self._said.read().decode(errors="replace").strip().rpartition("\n")[2]
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return f"{how}: {last}" if last else how
+
+    def close(self) -> None:
+        """End the process. Closing twice is fine."""
+        self._finalizer()
+
+
+def _end(process: subprocess.Popen[bytes], control: socket.socket) -> None:
+    control.close()
+    process.kill()  # it holds nothing that could be lost
+    process.wait()
+
+
+def _receive(connection: Connection, within_s: float) -> Reply:
+    """The next message of the process; EOFError where it is gone, TimeoutError (an OSError) where it says nothing."""
+    if not connection.poll(within_s):
+        raise TimeoutError
+    return receive_reply(connection)
