@@ -3,16 +3,20 @@
 A checkpoint is a zip archive: `NAME/data.pkl` describes the tensors, `NAME/data/KEY` holds each storage as raw bytes.
 A pickle is a program; this reader runs it with an unpickler that knows a few names and refuses every other, so that a
 hostile file can name no function, and what stands behind these names has nothing that a pickle could change. Storages
-are read from the archive only as far as a tensor needs them.
+are read from the archive when a tensor is asked for, and only as far as it needs them: a released checkpoint may take
+more room than memory has.
 """
 
+import contextlib
+import functools
 import io
 import math
 import pickle
 import pickletools
 import struct
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,8 +63,28 @@ class _Tensor(NamedTuple):
     strides: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor that stays in the file until it is read."""
+
+    shape: tuple[int, ...]
+    read: Callable[[], Float32Array]
+    """All values, C-contiguous; ModelFileError if its part of the file is damaged."""
+
+
 def read_state(path: Path) -> dict[str, Float32Array]:
     """All floating-point tensors of a checkpoint, by name, as float32 (bfloat16 and float16 are widened exactly).
+
+    Raises:
+        ModelFileError: the file is missing, is no checkpoint, or asks for code to be run.
+    """
+    with open_state(path) as state:
+        return {name: tensor.read() for name, tensor in state.items()}
+
+
+@contextlib.contextmanager
+def open_state(path: Path) -> Iterator[dict[str, StoredTensor]]:
+    """The same tensors, to be read one by one while the file is open.
 
     A state dict wrapped as {"state_dict": ...} is unwrapped.
 
@@ -76,10 +100,10 @@ def read_state(path: Path) -> dict[str, Float32Array]:
             path, "is not a PyTorch checkpoint (a zip archive, as torch.save writes since 1.6)"
         ) from error
     with archive:
-        return _read_archive(path, archive)
+        yield _stored_tensors(path, archive)
 
 
-def _read_archive(path: Path, archive: zipfile.ZipFile) -> dict[str, Float32Array]:
+def _stored_tensors(path: Path, archive: zipfile.ZipFile) -> dict[str, StoredTensor]:
     pickles = [info for info in archive.infolist() if info.filename.endswith("data.pkl")]
     if len(pickles) != 1 or pickles[0].file_size > MAX_PICKLE_BYTES:
         raise ModelFileError(path, "is not a PyTorch checkpoint: it has no usable data.pkl")
@@ -97,7 +121,10 @@ def _read_archive(path: Path, archive: zipfile.ZipFile) -> dict[str, Float32Arra
     if values > path.stat().st_size:  # each takes at least two bytes, and tied tensors share them
         raise ModelFileError(path, "has tensors that are larger than the file")
     root = pickles[0].filename.removesuffix("data.pkl")
-    return {name: _array(path, archive, root, tensor) for name, tensor in tensors.items()}
+    return {
+        name: StoredTensor(tensor.shape, functools.partial(_array, path, archive, root, tensor))
+        for name, tensor in tensors.items()
+    }
 
 
 def _load_pickle(path: Path, data: bytes) -> Any:
@@ -135,12 +162,15 @@ def _array(path: Path, archive: zipfile.ZipFile, root: str, tensor: _Tensor) -> 
     if len(raw) < count * kind.item_bytes:  # the entry's own idea of its size may be wrong
         raise ModelFileError(path, f"a tensor reaches outside storage {key!r}")
     if kind.name == "bfloat16":  # the upper half of a float32
-        values = (np.frombuffer(raw, "<u2", count).astype(np.uint32) << 16).view(np.float32)
+        words = np.frombuffer(raw, "<u2", count).astype(np.uint32)
+        words <<= 16
+        values = words.view(np.float32)
     else:
         values = np.frombuffer(raw, np.dtype(kind.name).newbyteorder("<"), count)
     steps = [stride * values.itemsize if n > 1 else 0 for n, stride in zip(tensor.shape, tensor.strides, strict=True)]
     view = np.lib.stride_tricks.as_strided(values[tensor.offset :], tensor.shape, steps)
-    return np.array(view, np.float32, order="C")
+    own = values.flags.writeable and not tensor.offset  # a part would keep its whole storage alive
+    return np.array(view, np.float32, order="C", copy=None if own else True)
 
 
 class _Table(dict[str, Any]):

@@ -10,7 +10,7 @@ import yaml
 
 from liveasr.errors import ModelFileError
 
-Settings: TypeAlias = Mapping[tuple[str, str], float]
+Settings: TypeAlias = Mapping[tuple[str, str], float | None]
 """Values by section and key."""
 _MAX_UINT32 = 2**32 - 1
 
@@ -32,9 +32,14 @@ class CheckpointFolder:
         """The name of the class that the reference builds."""
         return str(self._config.get("model"))
 
-    def integer(self, section: str, key: str) -> int:
+    def integer(self, section: str, key: str, default: int | None = None) -> int:
         """A whole number."""
-        return self._integer(section, key, self._value(section, key))
+        return self._integer(section, key, self._value(section, key, default))
+
+    def text(self, section: str, key: str) -> str | None:
+        """A text, if there is one."""
+        value = self._value(section, key)
+        return value if isinstance(value, str) else None
 
     def last_integer(self, section: str, key: str) -> int:
         """The last of a list of whole numbers."""
@@ -60,10 +65,10 @@ class CheckpointFolder:
             if self._config.get(key) != kind:
                 raise ModelFileError(self._config_path, f"has the {key} {self._config.get(key)}; only {kind} is known")
 
-    def require_settings(self, settings: Settings) -> None:
-        """Refuse other values; a setting that is missing has this one."""
+    def require_settings(self, settings: Settings, even_if_missing: bool = False) -> None:
+        """Refuse other values; a setting that is missing has this one, unless it must be there."""
         for (section, key), usual in settings.items():
-            value = self._value(section, key, usual)
+            value = self._value(section, key, None if even_if_missing else usual)
             if value != usual:
                 raise ModelFileError(self._config_path, f"has {section}.{key} {value}; only {usual} is known")
 

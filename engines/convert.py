@@ -2,110 +2,134 @@
 
 Nobody publishes the streaming Paraformer, so its layout is our own: docs/gguf-paraformer-streaming.md. A folder holds
 `model.pt`, `config.yaml`, `am.mvn` and a vocabulary: for SenseVoice a SentencePiece model `*.bpe.model`, for Paraformer
-`tokens.json`. Tensor names are the checkpoint's own. Matrices of two dimensions take the wanted type; norms, biases,
-FSMN kernels and whatever a block type cannot hold stay f32. FSMN kernels are stored taps first, (K, D).
+`tokens.json`. Fun-ASR-Nano has no `am.mvn`, but a folder with the sizes and the tokenizer of its language model, which
+becomes a GGUF file of its own. Tensor names are the checkpoint's own, of the language model llama.cpp's. Matrices of
+two dimensions take the wanted type; norms, biases, FSMN kernels and whatever a block type cannot hold stay f32. FSMN
+kernels are stored taps first, (K, D).
 """
 
-import contextlib
-import os
-import tempfile
+import functools
+import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 import gguf
 import numpy as np
 
-from liveasr.engines.checkpoint import read_state
+from liveasr.engines import qwen3_layout
+from liveasr.engines.checkpoint import StoredTensor, open_state
 from liveasr.engines.checkpoint_folder import CheckpointFolder
 from liveasr.engines.cmvn import from_kaldi
+from liveasr.engines.gguf_output import OutputFile, OutputTensor, WeightType, write_files
 from liveasr.engines.layouts import LAYOUTS, Layout
-from liveasr.errors import ModelFileError, OutputError
+from liveasr.errors import ModelFileError
 from liveasr.gguf_file import MAX_DIMS, MAX_NAME_BYTES
 from liveasr.types import Float32Array
 
-WeightType: TypeAlias = Literal["f32", "f16", "q8_0"]
+__all__ = ["WeightType", "convert", "language_model_path", "output_files"]
+
 _Q8_0_BLOCK = 32  # values
 _MATRIX_DIMS = 2
+_FSMN_KERNELS = ("fsmn_block.weight", "conv_left.weight")
 
 
-def convert(folder: Path, output: Path, weight_type: WeightType = "f32") -> int:
-    """Write the model of a checkpoint folder to a GGUF file; the file appears only when it is complete.
+def output_files(folder: Path, output: Path) -> tuple[Path, ...]:
+    """The files that `convert` writes: the output, and for a Fun-ASR-Nano OUTPUT-llm.gguf beside it.
+
+    Raises:
+        ModelFileError: the folder is not a checkpoint of a known family.
+    """
+    _, layout = _open(folder)
+    return (output, language_model_path(output)) if layout.has_language_model else (output,)
+
+
+def language_model_path(output: Path) -> Path:
+    """Where the language model of a Fun-ASR-Nano lies: beside the file with its encoder."""
+    return output.with_name(f"{output.stem}-llm.gguf")
+
+
+def convert(folder: Path, output: Path, weight_type: WeightType = "f32") -> dict[Path, int]:
+    """Write the model of a checkpoint folder to its `output_files`, which appear only when all are complete.
 
     Returns:
-        The number of tensors written.
+        The number of tensors written to each file.
 
     Raises:
         ModelFileError: the folder is not a checkpoint of a known family, or a part of it is missing or broken.
         OutputError: the output cannot be written.
     """
+    checkpoint, layout = _open(folder)
+    with open_state(folder / "model.pt") as state:
+        files = {output: _model(checkpoint, layout, state, weight_type)}
+        if layout.has_language_model:
+            language_model = _language_model(checkpoint, layout, state, weight_type)
+            files = {language_model_path(output): language_model, **files}
+        write_files(files)
+    return {path: len(files[path].tensors) for path in reversed(files)}
+
+
+def _open(folder: Path) -> tuple[CheckpointFolder, Layout]:
     checkpoint = CheckpointFolder(folder)
     layout = LAYOUTS.get(checkpoint.model_class)
     if layout is None:
         known = ", ".join(LAYOUTS)
         raise ModelFileError(folder, f"holds a model of the class {checkpoint.model_class}; known are {known}")
-    writer = gguf.GGUFWriter(None, layout.architecture)
-    layout.add_metadata(writer, checkpoint)
-    cmvn = from_kaldi(folder / "am.mvn", checkpoint.stacked_size())
-    writer.add_tensor("cmvn.shift", cmvn.shift)
-    writer.add_tensor("cmvn.scale", cmvn.scale)
-    state = read_state(folder / "model.pt")
+    return checkpoint, layout
+
+
+def _model(
+    checkpoint: CheckpointFolder, layout: Layout, state: Mapping[str, StoredTensor], weight_type: WeightType
+) -> OutputFile:
+    """All but the language model."""
+    file = OutputFile(gguf.GGUFWriter(None, layout.architecture), [])
+    layout.add_metadata(file.writer, checkpoint)
+    if layout.has_cmvn:
+        cmvn = from_kaldi(checkpoint.path / "am.mvn", checkpoint.stacked_size())
+        for name, vector in (("cmvn.shift", cmvn.shift), ("cmvn.scale", cmvn.scale)):
+            file.tensors.append(OutputTensor(name, vector.shape, "f32", functools.partial(np.copy, vector)))
+    path = checkpoint.path / "model.pt"
     names = [name for name in state if name.startswith(layout.prefixes) and name not in layout.skipped]
     if not names:
-        raise ModelFileError(folder / "model.pt", f"has no tensors named {' or '.join(layout.prefixes)}")
-    for name in names:
-        values = state[name]
-        if len(name.encode()) > MAX_NAME_BYTES or not 1 <= values.ndim <= MAX_DIMS or not values.size:
-            raise ModelFileError(folder / "model.pt", f"no GGUF file can hold tensor {name!r} of shape {values.shape}")
-        values = _taps_first(name, values)
-        _add_tensor(writer, name, values, _stored_type(name, values, layout, weight_type))
-    _write(writer, output)
-    return len(names) + 2
+        raise ModelFileError(path, f"has no tensors named {' or '.join(layout.prefixes)}")
+    file.tensors.extend(_tensor(path, name, state[name], layout, weight_type) for name in names)
+    return file
 
 
-def _write(writer: gguf.GGUFWriter, output: Path) -> None:
-    """Write under another name in the same folder, then rename."""
-    try:
-        handle, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
-        os.close(handle)
-        partial = Path(name)
-        try:
-            writer.write_header_to_file(partial)
-            writer.write_kv_data_to_file()
-            writer.write_tensors_to_file()
-            writer.close()
-            partial.chmod(0o644)
-            partial.replace(output)
-        finally:
-            with contextlib.suppress(OSError):  # of a full disk, which has been told already
-                writer.close()
-            partial.unlink(missing_ok=True)
-    except OSError as error:
-        raise OutputError(output, f"cannot be written: {error.strerror}") from error
+def _language_model(
+    checkpoint: CheckpointFolder, layout: Layout, state: Mapping[str, StoredTensor], weight_type: WeightType
+) -> OutputFile:
+    folder = qwen3_layout.language_model_folder(checkpoint)
+    path = checkpoint.path / "model.pt"
+    width = checkpoint.integer("audio_adaptor_conf", "llm_dim")
+    if width != folder.integer("hidden_size"):
+        reason = f"has another hidden_size than the {width} of the adaptor's llm_dim"
+        raise ModelFileError(folder.config_path, reason)
+    names = qwen3_layout.tensor_names(path, state, folder)
+    file = OutputFile(gguf.GGUFWriter(None, qwen3_layout.ARCHITECTURE), [])
+    qwen3_layout.add_metadata(file.writer, folder, weight_type)
+    file.tensors.extend(_tensor(path, ours, state[theirs], layout, weight_type) for theirs, ours in names.items())
+    return file
 
 
-def _taps_first(name: str, values: Float32Array) -> Float32Array:
-    """FSMN kernels as (K, D), from (D, 1, K) in SAN-M blocks and (D, 1, K, 1) in the VAD."""
-    if name.endswith(("fsmn_block.weight", "conv_left.weight")):
-        return np.ascontiguousarray(values.reshape(values.shape[0], -1).T)
-    return values
+def _tensor(path: Path, name: str, stored: StoredTensor, layout: Layout, weight_type: WeightType) -> OutputTensor:
+    """A tensor as it is written; FSMN kernels as (K, D), from (D, 1, K) in SAN-M blocks and (D, 1, K, 1) in the VAD."""
+    shape = stored.shape
+    size = math.prod(shape)
+    if len(name.encode()) > MAX_NAME_BYTES or not 1 <= len(shape) <= MAX_DIMS or not size:
+        raise ModelFileError(path, f"no GGUF file can hold tensor {name!r} of shape {shape}")
+    if not name.endswith(_FSMN_KERNELS):
+        return OutputTensor(name, shape, _stored_type(name, shape, layout, weight_type), stored.read)
+
+    def taps_first() -> Float32Array:
+        return np.ascontiguousarray(stored.read().reshape(shape[0], -1).T)
+
+    return OutputTensor(name, (size // shape[0], shape[0]), "f32", taps_first)
 
 
-def _stored_type(name: str, values: Float32Array, layout: Layout, wanted: WeightType) -> WeightType:
-    is_matrix = (
-        values.ndim == _MATRIX_DIMS
-        and "norm" not in name
-        and not name.endswith(("fsmn_block.weight", "conv_left.weight"))
-    )
+def _stored_type(name: str, shape: tuple[int, ...], layout: Layout, wanted: WeightType) -> WeightType:
+    is_matrix = len(shape) == _MATRIX_DIMS and "norm" not in name
     if not is_matrix or not layout.matrices_shrink or name in layout.never_shrunk:
         return "f32"
-    if wanted == "q8_0" and (name in layout.never_quantised or values.shape[1] % _Q8_0_BLOCK):
+    if wanted == "q8_0" and (name in layout.never_quantised or shape[1] % _Q8_0_BLOCK):
         return "f32"
     return wanted
-
-
-def _add_tensor(writer: gguf.GGUFWriter, name: str, values: Float32Array, kind: WeightType) -> None:
-    if kind == "q8_0":
-        block = gguf.GGMLQuantizationType.Q8_0
-        writer.add_tensor(name, gguf.quants.quantize(values, block), raw_dtype=block)
-    else:
-        writer.add_tensor(name, values.astype(np.float16 if kind == "f16" else np.float32))

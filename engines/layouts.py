@@ -24,6 +24,18 @@ _PARAFORMER_SETTINGS: Settings = {
     ("predictor_conf", "r_order"): 1,
     **_STREAMING_SETTINGS,
 }
+_NANO_PARTS = {"audio_encoder": "SenseVoiceEncoderSmall", "audio_adaptor": "Transformer"}
+_NANO_SETTINGS: Settings = {
+    ("audio_encoder_conf", "sanm_shfit"): 0,
+    ("frontend_conf", "cmvn_file"): None,
+    ("llm_conf", "use_lora"): False,
+}
+# Where the reference takes another value if a setting is missing.
+_NANO_STATED: Settings = {
+    ("audio_adaptor_conf", "downsample_rate"): 1,
+    ("audio_adaptor_conf", "use_low_frame_rate"): True,
+}
+_ADAPTOR_HEADS = 8  # released configurations do not say it
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +53,9 @@ class Layout:
     never_shrunk: tuple[str, ...] = ()
     """Names that stay f32 in every file."""
     matrices_shrink: bool = True
+    has_cmvn: bool = True
+    has_language_model: bool = False
+    """Which goes into a file of its own."""
 
 
 def _add_sensevoice(writer: gguf.GGUFWriter, folder: CheckpointFolder) -> None:
@@ -114,6 +129,23 @@ def _chunks(folder: CheckpointFolder) -> dict[str, int]:
     }
 
 
+def _add_nano(writer: gguf.GGUFWriter, folder: CheckpointFolder) -> None:
+    """funasr.*: sizes of encoder, adaptor and stacked frames."""
+    folder.require_parts(_NANO_PARTS)
+    folder.require_settings(_NANO_SETTINGS)
+    folder.require_settings(_NANO_STATED, even_if_missing=True)
+    writer.add_uint32("funasr.enc.input_size", folder.stacked_size())
+    encoder = ("output_size", "attention_heads", "linear_units", "num_blocks", "tp_blocks", "kernel_size", "sanm_shfit")
+    for key in encoder:
+        writer.add_uint32(f"funasr.enc.{key}", folder.integer("audio_encoder_conf", key))
+    for key in ("llm_dim", "encoder_dim", "ffn_dim", "n_layer", "downsample_rate"):
+        writer.add_uint32(f"funasr.adp.{key}", folder.integer("audio_adaptor_conf", key))
+    heads = folder.integer("audio_adaptor_conf", "attention_heads", _ADAPTOR_HEADS)
+    writer.add_uint32("funasr.adp.attention_heads", heads)
+    for key in ("n_mels", "lfr_m", "lfr_n"):
+        writer.add_uint32(f"funasr.frontend.{key}", folder.integer("frontend_conf", key))
+
+
 def _add_fsmn_vad(writer: gguf.GGUFWriter, folder: CheckpointFolder) -> None:
     """vad.*: the sizes of the network and of its stacked frames."""
     network = ("input_dim", "input_affine_dim", "linear_dim", "proj_dim", "fsmn_layers", "lorder")
@@ -140,6 +172,13 @@ LAYOUTS = {
         _add_paraformer_streaming,
         skipped=("decoder.embed.0.weight",),
         never_shrunk=("predictor.cif_output.weight",),
+    ),
+    "FunASRNano": Layout(
+        "funasr-sensevoice-encoder",
+        ("audio_encoder.", "audio_adaptor."),
+        _add_nano,
+        has_cmvn=False,
+        has_language_model=True,
     ),
     "FsmnVADStreaming": Layout("fsmn-vad", ("encoder.",), _add_fsmn_vad, matrices_shrink=False),
 }

@@ -28,7 +28,7 @@ from liveasr.clients.writers import Format
 from liveasr.clients.ws import connect
 from liveasr.engines._library import build
 from liveasr.engines.base import DecodeOptions
-from liveasr.engines.convert import WeightType
+from liveasr.engines.convert import WeightType, output_files
 from liveasr.engines.convert import convert as write_gguf
 from liveasr.errors import AudioError, LiveasrError, ModelNotFoundError, OutputError, UsageError
 from liveasr.options import notice_webrtc, open_model, open_partials, vad_config
@@ -247,10 +247,11 @@ def bench_files(files: Sequence[Path], model: str | None, threads: int | None, r
 
 def convert(folder: Path, weight_type: WeightType, output: Path, force: bool) -> int:
     """`liveasr models convert`."""
-    if output.exists() and not output.is_file():
-        raise OutputError(output, "is no file that could be replaced")
-    if output.exists() and not force:
-        raise OutputError(output, "exists already; use --force to replace it")
-    tensors = write_gguf(folder, output, weight_type)
-    sys.stdout.write(f"{output}: {tensors} tensors, {output.stat().st_size / 1e6:.1f} MB\n")
+    for path in output_files(folder, output):
+        if path.exists() and not path.is_file():
+            raise OutputError(path, "is no file that could be replaced")
+        if path.exists() and not force:
+            raise OutputError(path, "exists already; use --force to replace it")
+    for path, tensors in write_gguf(folder, output, weight_type).items():
+        sys.stdout.write(f"{path}: {tensors} tensors, {path.stat().st_size / 1e6:.1f} MB\n")
     return 0

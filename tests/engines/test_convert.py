@@ -1,10 +1,12 @@
 """Checkpoints become GGUF files in the published layout; broken ones become one line that says what is wrong."""
 
+import contextlib
 import errno
+import hashlib
 import json
 import shutil
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import gguf
@@ -12,12 +14,13 @@ import numpy as np
 import pytest
 
 from liveasr import store
-from liveasr.engines.checkpoint import read_state
+from liveasr.engines.checkpoint import StoredTensor, open_state, read_state
 from liveasr.engines.cmvn import read_kaldi
 from liveasr.engines.convert import WeightType, convert
 from liveasr.engines.registry import open_engine
 from liveasr.errors import ModelFileError, OutputError
 from liveasr.gguf_file import GgufFile
+from liveasr.types import Float32Array
 from tests.engines.conftest import Converted
 from tests.helpers import open_files
 
@@ -35,6 +38,21 @@ STREAMING_NUMBERS = {
     "chunk.past": 0, "chunk.now": 10, "chunk.ahead": 5, "encoder_look_back": 4, "decoder_look_back": 1,
     "vocab_size": 256,
 }  # fmt: skip
+# Of what the reference tools' own writer of this layout makes of nano-tiny.
+NANO_SHA256: dict[WeightType, tuple[str, str]] = {
+    "f32": (
+        "2f5de3c0c18e5725faca3b08be93b0bbb9934941db233b12803d378002beda56",
+        "1988c4c488f277b5bf423690bb79e919c0056b9d03365212aa46c97a014bbdd9",
+    ),
+    "f16": (
+        "ae9ba712c7e3926183a9b17af129e938ce07b5aa529c55672687b6512a7eae3c",
+        "08bdf9e3975dbb5fc26be46ce7b9484d4e403bf6fbd2b8ddaeff8b192173dbea",
+    ),
+    "q8_0": (
+        "071c2b47187606db66ee4b5f3c710f0a2b1463fd698a830d6e14629de8029b5c",
+        "39a855e8c2621c9ab3ec8b30adf9b5e59a97d7fea8d80ee3d48c1de2e8f22287",
+    ),
+}
 VAD_KEYS = ("input_dim", "input_affine_dim", "linear_dim", "proj_dim", "fsmn_layers", "lorder", "output_affine_dim",
             "output_dim", "n_mels", "lfr_m", "lfr_n")  # fmt: skip
 
@@ -96,7 +114,7 @@ def test_tiny_sensevoice_is_written_in_the_published_layout(
     golden: Path, output: Path, weight_type: WeightType
 ) -> None:
     folder = golden / "sensevoice-tiny"
-    assert convert(folder, output, weight_type) == 74
+    assert convert(folder, output, weight_type) == {output: 74}
     with GgufFile(output) as file:
         assert file.architecture == "sensevoice-small"
         sizes = numbers(file, "sv.")
@@ -122,7 +140,7 @@ def test_f32_is_the_default(golden: Path, output: Path) -> None:
 @pytest.mark.parametrize("weight_type", WEIGHT_TYPES)
 def test_digits_model_is_written_in_the_published_layout(shared: Path, output: Path, weight_type: WeightType) -> None:
     folder = shared / "models" / "digits" / "sensevoice"
-    assert convert(folder, output, weight_type) == 100
+    assert convert(folder, output, weight_type) == {output: 100}
     with GgufFile(output) as file:
         assert file.architecture == "sensevoice-small"
         assert tuple(numbers(file, "sv.")[key] for key in SENSEVOICE_KEYS) == (560, 96, 4, 5, 2, 11, 31, 0)
@@ -134,7 +152,7 @@ def test_tiny_paraformer_is_written_in_the_published_layout(
     golden: Path, output: Path, weight_type: WeightType
 ) -> None:
     folder = golden / "paraformer-tiny"
-    assert convert(folder, output, weight_type) == 94
+    assert convert(folder, output, weight_type) == {output: 94}
     with GgufFile(output) as file:
         assert file.architecture == "paraformer"
         sizes = numbers(file, "pf.")
@@ -163,7 +181,7 @@ def test_tiny_streaming_paraformer_is_written_as_its_page_says(
     golden: Path, output: Path, weight_type: WeightType
 ) -> None:
     folder = golden / "paraformer-streaming-tiny"
-    assert convert(folder, output, weight_type) == 94
+    assert convert(folder, output, weight_type) == {output: 94}
     with GgufFile(output) as file:
         assert file.architecture == "paraformer-streaming"
         assert numbers(file, "pfs.") == STREAMING_NUMBERS
@@ -182,11 +200,22 @@ def test_page_about_the_streaming_layout_names_every_key(golden: Path, output: P
 
 
 @pytest.mark.parametrize("weight_type", WEIGHT_TYPES)
+def test_tiny_nano_becomes_two_files_byte_for_byte_those_of_another_writer(
+    golden: Path, output: Path, weight_type: WeightType
+) -> None:
+    language_model = output.with_name("model-llm.gguf")
+    assert convert(golden / "nano-tiny", output, weight_type) == {output: 105, language_model: 24}
+    digests = tuple(hashlib.sha256(path.read_bytes()).hexdigest() for path in (output, language_model))
+    assert digests == NANO_SHA256[weight_type]
+    assert set(output.parent.iterdir()) == {output, language_model}
+
+
+@pytest.mark.parametrize("weight_type", WEIGHT_TYPES)
 def test_vad_is_written_in_the_published_layout_and_never_shrinks(
     shared: Path, output: Path, weight_type: WeightType
 ) -> None:
     folder = shared / "models" / "fsmn-vad"
-    assert convert(folder, output, weight_type) == 26
+    assert convert(folder, output, weight_type) == {output: 26}
     with GgufFile(output) as file:
         assert file.architecture == "fsmn-vad"
         sizes = numbers(file, "vad.")
@@ -377,15 +406,20 @@ def test_broken_streaming_paraformer_is_named_with_the_reason(
     assert not list(output.parent.iterdir())
 
 
-def with_state(monkeypatch: pytest.MonkeyPatch, change: Callable[[dict[str, object]], object]) -> None:
+def with_state(monkeypatch: pytest.MonkeyPatch, change: Callable[[dict[str, StoredTensor]], object]) -> None:
     """Let convert see other tensors than the checkpoint's."""
 
-    def changed(path: Path) -> dict[str, object]:
-        state: dict[str, object] = dict(read_state(path))
-        change(state)
-        return state
+    @contextlib.contextmanager
+    def changed(path: Path) -> Iterator[dict[str, StoredTensor]]:
+        with open_state(path) as state:
+            change(state)
+            yield state
 
-    monkeypatch.setattr("liveasr.engines.convert.read_state", changed)
+    monkeypatch.setattr("liveasr.engines.convert.open_state", changed)
+
+
+def in_memory(array: Float32Array) -> StoredTensor:
+    return StoredTensor(array.shape, array.copy)
 
 
 @pytest.mark.parametrize(
@@ -403,7 +437,7 @@ def with_state(monkeypatch: pytest.MonkeyPatch, change: Callable[[dict[str, obje
 def test_tensor_that_no_gguf_file_can_hold_is_named(
     golden: Path, output: Path, monkeypatch: pytest.MonkeyPatch, name: str, array: object, reason: str
 ) -> None:
-    with_state(monkeypatch, lambda state: state.update({name: np.asarray(array)}))
+    with_state(monkeypatch, lambda state: state.update({name: in_memory(np.asarray(array))}))
     with pytest.raises(ModelFileError, match=reason):
         convert(golden / "sensevoice-tiny", output)
     assert not list(output.parent.iterdir())
@@ -412,7 +446,7 @@ def test_tensor_that_no_gguf_file_can_hold_is_named(
 def test_query_rows_stay_f32_in_a_q8_0_file_of_any_width(
     golden: Path, output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_state(monkeypatch, lambda state: state.update({"embed.weight": np.zeros((16, 64), np.float32)}))
+    with_state(monkeypatch, lambda state: state.update({"embed.weight": in_memory(np.zeros((16, 64), np.float32))}))
     convert(golden / "sensevoice-tiny", output, "q8_0")
     with GgufFile(output) as file:
         assert file.tensor("embed.weight").type_name == "f32"
@@ -450,7 +484,9 @@ def test_output_that_is_a_folder_is_one_line_and_leaves_nothing(golden: Path, ou
     assert not list(output.iterdir())
 
 
-@pytest.mark.parametrize("step", ["write_header_to_file", "write_kv_data_to_file", "write_tensors_to_file"])
+@pytest.mark.parametrize(
+    "step", ["write_header_to_file", "write_kv_data_to_file", "write_ti_data_to_file", "write_tensor_data"]
+)
 @pytest.mark.parametrize("cause", ["full disk", "interrupt"])
 def test_failure_on_the_way_leaves_the_old_file_and_nothing_else(
     golden: Path, output: Path, monkeypatch: pytest.MonkeyPatch, step: str, cause: str

@@ -37,6 +37,7 @@ from tests.golden.reference import (
 DATA = HERE.parent / "data"
 TINY_MODEL = HERE / "sensevoice-tiny"
 TINY_PARAFORMER_MODEL = HERE / "paraformer-tiny"
+TINY_NANO_MODEL = HERE / "nano-tiny"
 
 SAMPLE_RATE = 16_000  # Hz
 STAGE_SAMPLES = 3 * SAMPLE_RATE  # of each recording, for the stages that take much room
@@ -49,6 +50,9 @@ PARAFORMER_STAGES = frozenset({"encoder_out", "acoustic_embeds", "decoder_first"
 PARAFORMER_RESULTS = frozenset(
     {"alphas", "cif_peaks", "fires", "token_count", "argmax", "margin", "tokens", "timestamp_raw", "text"}
 )
+NANO_STAGES = frozenset({"features", "block_first", "after_norm", "encoder_out", "adaptor_out", "inputs_embeds"})
+NANO_RESULTS = frozenset({"llm_first_logits", "llm_ids", "llm_margin", "text"})
+NANO_PROMPTS = ("prompt/", "audio_tokens")
 VAD_KEYS = frozenset({"silence", "offline/fixed_800", "online_60ms/fixed_800", "online_60ms/dynamic"})
 TEXTNORMS = ("withitn", "woitn")
 
@@ -113,6 +117,18 @@ def paraformer_tiny(waves: Arrays) -> Arrays:
     return {name: value for name, value in arrays.items() if name.rpartition("/")[2] in wanted}
 
 
+def nano_tiny(waves: Arrays) -> Arrays:
+    """Prompts and audio token counts; stages and results of the random Fun-ASR-Nano on the first seconds."""
+    short = {stem: samples[:STAGE_SAMPLES] for stem, samples in waves.items()}
+    arrays: Arrays = dump_golden.dump_nano(TINY_NANO_MODEL, short, threads=1)
+    wanted = NANO_STAGES | NANO_RESULTS
+    return {
+        name: value
+        for name, value in arrays.items()
+        if name.startswith(NANO_PROMPTS) or name.rpartition("/")[2] in wanted
+    }
+
+
 def digits_paraformer(waves: Arrays) -> Arrays:
     """What the trained Paraformer reads in each segment."""
     segmenter = load_vad()
@@ -153,6 +169,7 @@ def main() -> None:
         check_digits(read, spoken, "woitn/text")
         save(HERE / "digits.npz", read)
         save(HERE / "paraformer-tiny.npz", paraformer_tiny(waves))
+        save(HERE / "nano-tiny.npz", nano_tiny(waves))
         read = digits_paraformer(waves)
         check_digits(read, spoken, "text")
         save(HERE / "digits-paraformer.npz", read)

@@ -1,0 +1,128 @@
+"""Writing GGUF files: tensor by tensor, so that only one is in memory; they appear only when all are complete."""
+
+import contextlib
+import errno
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import gguf
+import numpy as np
+
+from liveasr.errors import OutputError
+from liveasr.types import Float32Array
+
+WeightType: TypeAlias = Literal["f32", "f16", "q8_0"]
+_GGML_TYPES: Mapping[WeightType, gguf.GGMLQuantizationType] = {
+    "f32": gguf.GGMLQuantizationType.F32,
+    "f16": gguf.GGMLQuantizationType.F16,
+    "q8_0": gguf.GGMLQuantizationType.Q8_0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTensor:
+    """One tensor to write."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: WeightType
+    read: Callable[[], Float32Array]
+    """Its values, of that shape; called once, when it is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFile:
+    """What goes into one file: a writer that has the metadata, and the tensors in their order."""
+
+    writer: gguf.GGUFWriter
+    tensors: list[OutputTensor]
+
+
+def write_files(files: Mapping[Path, OutputFile]) -> None:
+    """Write all files or none; those that are there are replaced.
+
+    Each is written under another name in its folder, and gets its own when all are complete: the last of the mapping
+    last, and if one cannot get it, those before it are again what they were.
+
+    Raises:
+        OutputError: one of them cannot be written.
+        ModelFileError: a tensor cannot be read.
+    """
+    with contextlib.ExitStack() as stack:
+        partials = {output: stack.enter_context(_written(file, output)) for output, file in files.items()}
+        *others, last = partials
+        for output in others:
+            stack.enter_context(_replaced(output, partials[output]))
+        with _failure_of(last):
+            partials[last].replace(last)
+
+
+@contextlib.contextmanager
+def _written(file: OutputFile, output: Path) -> Iterator[Path]:
+    """The complete file, under another name in the output's folder; removed at the end if it still has that one."""
+    with _failure_of(output):
+        handle, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
+        os.close(handle)
+    partial = Path(name)
+    try:
+        with _failure_of(output):
+            _write(file, partial)
+        yield partial
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _write(file: OutputFile, path: Path) -> None:
+    writer = file.writer
+    try:
+        for tensor in file.tensors:
+            kind = _GGML_TYPES[tensor.kind]
+            block_values, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+            size_bytes = math.prod(tensor.shape) // block_values * block_bytes
+            writer.add_tensor_info(tensor.name, tensor.shape, np.dtype(np.float32), size_bytes, kind)
+        writer.write_header_to_file(path)
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        for tensor in file.tensors:
+            writer.write_tensor_data(gguf.quants.quantize(tensor.read(), _GGML_TYPES[tensor.kind]))
+        writer.close()
+    finally:
+        with contextlib.suppress(OSError):  # of a full disk, which has been told already
+            writer.close()
+    path.chmod(0o644)
+
+
+@contextlib.contextmanager
+def _replaced(output: Path, partial: Path) -> Iterator[None]:
+    """An output that has got its name, and loses it again to what was there if something fails inside."""
+    with (
+        _failure_of(output),
+        tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.", ignore_cleanup_errors=True) as folder,
+    ):
+        old = Path(folder) / output.name
+        try:
+            if output.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            if os.path.lexists(output):
+                output.replace(old)
+            partial.replace(output)
+            yield
+        except BaseException:
+            if os.path.lexists(old):
+                old.replace(output)
+            elif not partial.exists():
+                output.unlink()
+            raise
+
+
+@contextlib.contextmanager
+def _failure_of(output: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(output, f"cannot be written: {error.strerror}") from error
