@@ -9,6 +9,7 @@ silence does not reach it, what it writes is bounded by what can be said in the 
 died over a segment gets it once more.
 """
 
+import codecs
 import logging
 import re
 from collections.abc import Mapping
@@ -37,6 +38,7 @@ _SILENT_LOG_MEL = 8.0
 """Mean of a frame's log-mel values that no spoken frame stays below: as white noise of -75 dBFS has. Digital silence
 has -16, a quiet room 10, loud vowels 17 to 21."""
 _PAUSES = re.compile(r"(/sil|\s)+")  # the reference takes "/sil" out of the text, too
+_UTF8 = codecs.getincrementaldecoder("utf-8")
 _log = logging.getLogger("liveasr")
 
 
@@ -191,7 +193,7 @@ class FunAsrNano:
             repeated = looped(ids)
             if repeated:
                 del ids[-repeated:], pieces[-repeated:]
-            complete = not repeated and len(ids) < most and draft(_hypothesis(ids, pieces, duration_ms))
+            complete = not repeated and len(ids) < most and draft(_hypothesis(ids, pieces, duration_ms, draft=True))
             token = self._lane.next() if complete else None
         return _hypothesis(ids, pieces, duration_ms, complete=complete)
 
@@ -201,6 +203,9 @@ def is_silent(features: Float32Array) -> bool:
     return len(features) == 0 or bool(features.reshape(-1, _MEL_BINS).mean(axis=1).max() < _SILENT_LOG_MEL)
 
 
-def _hypothesis(ids: list[int], pieces: list[bytes], duration_ms: int, *, complete: bool = True) -> Hypothesis:
-    text = _PAUSES.sub(" ", b"".join(pieces).decode(errors="ignore")).strip()
+def _hypothesis(
+    ids: list[int], pieces: list[bytes], duration_ms: int, *, draft: bool = False, complete: bool = True
+) -> Hypothesis:
+    decoded = _UTF8("replace").decode(b"".join(pieces), final=not draft)  # a draft may end within a character
+    text = _PAUSES.sub(" ", decoded).strip()
     return Hypothesis(tuple(ids), text, spread(text, duration_ms), complete=complete)
