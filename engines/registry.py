@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from liveasr.engines import cmvn, paraformer, sensevoice, streaming_model
+from liveasr.engines import cmvn, nano_files, paraformer, sensevoice, streaming_model
 from liveasr.engines.base import Engine
 from liveasr.engines.paraformer_streaming import ParaformerStreaming
 from liveasr.errors import ModelFileError
@@ -42,6 +42,11 @@ def open_engine(path: Path, threads: int | None = None, cmvn_path: Path | None =
     file = GgufFile(path)
     try:
         opener = _OPENERS.get(file.architecture)
+        if file.architecture == nano_files.LANGUAGE_MODEL_ARCHITECTURE:
+            raise ModelFileError(
+                path,
+                "is a language model, as one is part of Fun-ASR-Nano; name the encoder, which finds it beside itself",
+            )
         if opener is None:
             raise ModelFileError(path, f"is a {file.architecture} model; liveasr runs {', '.join(ARCHITECTURES)}")
         return opener(file, threads or default_threads(len(file)), cmvn_path)
