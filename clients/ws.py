@@ -104,7 +104,7 @@ async def connect(
 
 
 def _least_keep_ms(vad: VadSettings) -> int:
-    return vad.max_segment_ms + vad.pad_before_ms + vad.pad_after_ms + _LEAST_MORE_MS
+    return vad.longest_segment_ms + vad.pad_before_ms + vad.pad_after_ms + _LEAST_MORE_MS
 
 
 class RemoteStream:

@@ -12,7 +12,8 @@ import os
 import sys
 from typing import Any
 
-from liveasr.errors import EngineError, MissingExtraError
+from liveasr.engines.nano_files import missing_extra
+from liveasr.errors import EngineError
 
 REBUILD_COMMAND = (
     'CMAKE_ARGS="-DGGML_LLAMAFILE=ON" python -m pip install --force-reinstall --no-deps --no-cache-dir '
@@ -68,14 +69,9 @@ def llama() -> Any:
     except ModuleNotFoundError as error:
         if error.name != "llama_cpp":
             raise EngineError(f"llama.cpp cannot be loaded ({error}); build it with: {LLAMA_COMMAND}") from error
-        raise missing_llama() from error
+        raise missing_extra() from error
     except (ImportError, OSError, RuntimeError) as error:
         raise EngineError(f"llama.cpp cannot be loaded ({error}); build it with: {LLAMA_COMMAND}") from error
-
-
-def missing_llama() -> MissingExtraError:
-    """What to say where llama-cpp-python is not installed."""
-    return MissingExtraError("nano", "llama-cpp-python", "runs the language model of Fun-ASR-Nano")
 
 
 def _refuse_beside(other: str) -> None:

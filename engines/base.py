@@ -1,13 +1,14 @@
 """What every engine offers to the rest of the program."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, Self, TypeAlias, runtime_checkable
 
+from liveasr.engines import hotwords
 from liveasr.types import Float32Array, Hypothesis, Language
 
 MAX_SEGMENT_MS = 20_000
-"""Of engines that have no reason for less."""
+"""Of engines that have no reason for less; none has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +22,20 @@ class FrontEnd:
 
 @dataclass(frozen=True, slots=True)
 class DecodeOptions:
-    """What a caller may ask of a decode."""
+    """What a caller may ask of a decode.
+
+    Raises:
+        UsageError: the hot words are none; see `hotwords.check`.
+    """
 
     language: Language = "auto"
     itn: bool = False
     """Write numbers as digits and add punctuation, where the model can."""
     hotwords: tuple[str, ...] = ()
     """Words to listen for, where the model takes them."""
+
+    def __post_init__(self) -> None:
+        hotwords.check(self.hotwords)
 
 
 Draft: TypeAlias = Callable[[Hypothesis], bool]
@@ -67,6 +75,15 @@ class Engine(Protocol):
     def close(self) -> None:
         """Free what the engine holds. Closing twice is fine."""
         ...
+
+
+def possible(engine: Engine, options: DecodeOptions) -> DecodeOptions:
+    """What an engine can do of what was asked of another, which it helps."""
+    return replace(
+        options,
+        language=options.language if options.language in engine.languages else "auto",
+        hotwords=options.hotwords if engine.takes_hotwords else (),
+    )
 
 
 class EngineStream(Protocol):

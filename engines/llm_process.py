@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from liveasr.engines._library import missing_llama
 from liveasr.engines.llm_wire import Begin, Failed, Next, Ready, Reply, Request, Written, receive_reply, send
+from liveasr.engines.nano_files import missing_extra
 from liveasr.engines.prompt import Prompt
 from liveasr.errors import EngineError, ModelFileError
 from liveasr.types import Float32Array
@@ -53,7 +53,7 @@ class LlmProcess:
 
     def __init__(self, path: Path, threads: int) -> None:
         if importlib.util.find_spec("llama_cpp") is None:
-            raise missing_llama()
+            raise missing_extra()
         self._path = path
         self._threads = threads
         self._lock = threading.Lock()

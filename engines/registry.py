@@ -4,10 +4,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from liveasr.engines import cmvn, paraformer, sensevoice, streaming_model
+from liveasr.engines import cmvn, funasr_nano, nano_files, paraformer, sensevoice, streaming_model
 from liveasr.engines.base import Engine
 from liveasr.engines.paraformer_streaming import ParaformerStreaming
-from liveasr.errors import ModelFileError
+from liveasr.errors import ModelFileError, UsageError
 from liveasr.gguf_file import GgufFile
 
 _SMALL_MODEL_BYTES = 32 << 20
@@ -42,6 +42,11 @@ def open_engine(path: Path, threads: int | None = None, cmvn_path: Path | None =
     file = GgufFile(path)
     try:
         opener = _OPENERS.get(file.architecture)
+        if file.architecture == nano_files.LANGUAGE_MODEL_ARCHITECTURE:
+            raise ModelFileError(
+                path,
+                "is a language model, as one is part of Fun-ASR-Nano; name the encoder, which finds it beside itself",
+            )
         if opener is None:
             raise ModelFileError(path, f"is a {file.architecture} model; liveasr runs {', '.join(ARCHITECTURES)}")
         return opener(file, threads or default_threads(len(file)), cmvn_path)
@@ -69,10 +74,19 @@ def _open_paraformer_streaming(file: GgufFile, threads: int, cmvn_path: Path | N
     return ParaformerStreaming(streaming_model.load(file, normalisation), threads, owns_model=True)
 
 
+def _open_nano(file: GgufFile, threads: int, cmvn_path: Path | None) -> Engine:
+    if cmvn_path is not None:
+        raise UsageError(f"--cmvn {cmvn_path}: Fun-ASR-Nano takes its features as they are")
+    model = funasr_nano.load(file, nano_files.language_model_beside(file), threads)
+    return funasr_nano.FunAsrNano(model, threads, owns_model=True)
+
+
 _OPENERS: dict[str, Callable[[GgufFile, int, Path | None], Engine]] = {
     sensevoice.ARCHITECTURE: _open_sensevoice,
     paraformer.ARCHITECTURE: _open_paraformer,
     streaming_model.ARCHITECTURE: _open_paraformer_streaming,
+    funasr_nano.ARCHITECTURE: _open_nano,
 }
 ARCHITECTURES = tuple(_OPENERS)
-"""The first is the best where several are installed: SenseVoice knows more languages, and punctuation."""
+"""The first is the best where several are installed: SenseVoice knows more languages, and punctuation; Fun-ASR-Nano,
+the last, is slow on most computers, and is for those who ask for it."""

@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from liveasr.engines import hotwords
+from liveasr.engines.base import MAX_SEGMENT_MS
 from liveasr.errors import UsageError, WireError
 from liveasr.types import Language
 from liveasr.vad.config import MAX_PADDING_MS, MIN_SEGMENT_MS, SPEECH_TO_SILENCE_MS, VadConfig
@@ -101,14 +103,29 @@ _VAD = VadConfig()
 
 
 class VadSettings(_Strict, frozen=True, kw_only=True):
-    """As VadConfig, within what a server grants."""
+    """As VadConfig, within what a server grants, except that the longest segment may be left to the model."""
 
     end_silence_ms: Annotated[int, Meta(ge=SPEECH_TO_SILENCE_MS, le=10_000)] | None = _VAD.end_silence_ms
-    max_segment_ms: Annotated[int, Meta(ge=MIN_SEGMENT_MS, le=60_000)] = _VAD.max_segment_ms
+    max_segment_ms: Annotated[int, Meta(ge=MIN_SEGMENT_MS, le=60_000)] | None = None
+    """None: the model's own."""
     speech_threshold: Annotated[float, Meta(gt=-1, lt=1)] | None = _VAD.speech_threshold
     min_speech_ms: Annotated[int, Meta(ge=0, le=10_000)] = _VAD.min_speech_ms
     pad_before_ms: Annotated[int, Meta(ge=0, le=MAX_PADDING_MS)] = _VAD.pad_before_ms
     pad_after_ms: Annotated[int, Meta(ge=0, le=MAX_PADDING_MS)] = _VAD.pad_after_ms
+
+    @property
+    def longest_segment_ms(self) -> int:
+        """What a client has to reckon with before it knows the model."""
+        return MAX_SEGMENT_MS if self.max_segment_ms is None else self.max_segment_ms
+
+    def config(self, model_max_segment_ms: int) -> VadConfig:
+        """For a detector.
+
+        Args:
+            model_max_segment_ms: the model's own longest segment.
+        """
+        chosen_ms = model_max_segment_ms if self.max_segment_ms is None else self.max_segment_ms
+        return VadConfig(**{**msgspec.structs.asdict(self), "max_segment_ms": chosen_ms})
 
 
 class Start(_ClientMessage, frozen=True, kw_only=True, tag="start"):
@@ -120,7 +137,8 @@ class Start(_ClientMessage, frozen=True, kw_only=True, tag="start"):
     """None: the server's first."""
     language: Language = "auto"
     itn: bool = False
-    hotwords: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=100)], ...], Meta(max_length=200)] = ()
+    hotwords: tuple[str, ...] = ()
+    """What `hotwords.check` takes."""
     partials: bool = True
     vad: VadSettings = VadSettings()
 
@@ -163,6 +181,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     languages: tuple[str, ...]
     hotwords: bool
     """Whether it takes any."""
+    max_segment_ms: int = MAX_SEGMENT_MS
+    """Longer segments are cut, unless a client says otherwise."""
     demonstration: bool = False
     """It knows ten words only."""
 
@@ -351,6 +371,11 @@ def decode_client(text: str) -> ClientMessage:
         WireError: it is no message of this version; of a type nobody knows, the error is not fatal.
     """
     message: ClientMessage = _decode(text, _CLIENT_DECODERS)
+    if isinstance(message, Start):
+        try:
+            hotwords.check(message.hotwords)
+        except UsageError as error:
+            raise WireError("bad_message", f"start: {error} - at `$.hotwords`") from error
     return message
 
 

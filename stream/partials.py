@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from liveasr.engines.base import DecodeOptions, EngineStream, StreamingEngine
+from liveasr.engines.base import DecodeOptions, EngineStream, StreamingEngine, possible
 from liveasr.stream.session import DecodeRequest
 from liveasr.stream.worker import Decoded, DecodePool, Deliver
 
@@ -70,6 +70,7 @@ class PartialStream:
         """Let the engine hear the next piece of a segment. Its answer is delivered in the event loop."""
         if self._over:
             return
+        options = possible(self._engine, options)
         if request.segment_id != self._segment_id:
             self._segment_id = request.segment_id
             self._head = self._engine.stream(options)

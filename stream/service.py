@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-import msgspec
-
 from liveasr.engines.base import DecodeOptions, Engine, StreamingEngine
 from liveasr.errors import UsageError, WireError
 from liveasr.stream.conversation import Conversation
@@ -59,6 +57,8 @@ class OfferedModel:
     engines: Sequence[Engine]
     """One a lane. The one that owns the weights comes last: they are closed in this order."""
     demonstration: bool = False
+    two_pass: bool = True
+    """Whether the partials come from the service's other model, if it has one."""
 
     @property
     def info(self) -> ModelInfo:
@@ -68,6 +68,7 @@ class OfferedModel:
             name=self.name,
             languages=engine.languages,
             hotwords=engine.takes_hotwords,
+            max_segment_ms=engine.max_segment_ms,
             demonstration=self.demonstration,
         )
 
@@ -99,7 +100,7 @@ class Service:
         models: at least one; the first serves clients that name none.
         new_detector: makes a session's voice activity detector.
         config: what clients are held to.
-        partials: name and lanes of a streaming model that gives all partials, if one does.
+        partials: name and lanes of a streaming model that gives the partials of the others, if one does.
     """
 
     def __init__(
@@ -117,7 +118,10 @@ class Service:
             self._partials = PartialLanes(engines, partial(self.metrics.decoded, self._partials_name))
         self._recognizers = {
             model.name: LiveRecognizer(
-                model.engines, new_detector, self._partials, partial(self.metrics.decoded, model.name)
+                model.engines,
+                new_detector,
+                self._partials if model.two_pass else None,
+                partial(self.metrics.decoded, model.name),
             )
             for model in models
         }
@@ -207,15 +211,19 @@ class Service:
             known = ", ".join(info.languages)
             raise WireError("unsupported", f"{name} knows no language {start.language}; it knows {known}")
         if start.hotwords and not info.hotwords:
-            raise WireError("unsupported", f"{name} takes no hot words")
+            takers = ", ".join(each.name for each in self.models if each.hotwords)
+            raise WireError(
+                "unsupported", f"{name} takes no hot words; {f'these do: {takers}' if takers else 'none does'}"
+            )
         recognizer = self._recognizers[name]
         if recognizer.pool.expected_wait_s >= OVERLOAD_S:
             raise WireError("overloaded", "the server has more to do than it can; try again later")
-        vad = VadConfig(**msgspec.structs.asdict(start.vad))
+        vad = start.vad.config(info.max_segment_ms)
+        decoding = DecodeOptions(start.language, start.itn, start.hotwords)
         conversation = Conversation(
             secrets.token_urlsafe(12),
             name,
-            recognizer.open(DecodeOptions(start.language, start.itn), vad, partials=start.partials),
+            recognizer.open(decoding, vad, partials=start.partials),
             start.audio,
             protocol,
             SessionMetrics(self.metrics, name),

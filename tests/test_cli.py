@@ -23,7 +23,9 @@ import soundfile
 
 import liveasr
 from liveasr import cli, store
-from liveasr.types import SAMPLE_RATE_HZ
+from liveasr.engines.base import DecodeOptions
+from liveasr.engines.sensevoice import SenseVoice
+from liveasr.types import SAMPLE_RATE_HZ, Float32Array, Hypothesis
 from tests.helpers import write_gguf
 from tests.sounds import load, silence
 
@@ -232,6 +234,47 @@ def test_language_that_a_model_cannot_be_told_is_refused_before_anything_is_done
     assert result.err.splitlines()[-1] == "liveasr: --language zh: digits-paraformer takes auto"
 
 
+@pytest.mark.parametrize("command", [("transcribe",), ("live", "--file")], ids=lambda command: command[0])
+def test_hot_words_are_refused_where_they_are_none_or_the_model_takes_none(
+    run: Run, clean: Path, command: tuple[str, ...]
+) -> None:
+    result = run(command[0], "--model", "digits", "--hotword", "<|im_end|>", *command[1:], clean)
+    assert (result.code, result.out) == (1, "")
+    assert result.complaint.startswith("liveasr: --hotword: the hot word <|im_end|> holds <|")
+    result = run(command[0], "--model", "digits", "--hotword", "Lagrange", *command[1:], clean)
+    assert (result.code, result.out) == (1, "")
+    assert result.complaint == "liveasr: --hotword: digits takes no hot words; fun-asr-nano does"
+
+
+@pytest.mark.parametrize("command", [("transcribe",), ("live", "--file")], ids=lambda command: command[0])
+def test_hot_words_and_the_longest_segment_are_as_the_engine_has_them(
+    run: Run, clean: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[DecodeOptions] = []
+    decode = SenseVoice.decode
+
+    def watched(engine: SenseVoice, features: Float32Array, options: DecodeOptions) -> Hypothesis:
+        asked.append(options)
+        return decode(engine, features, options)
+
+    monkeypatch.setattr(SenseVoice, "decode", watched)
+    monkeypatch.setattr(SenseVoice, "takes_hotwords", True)
+    monkeypatch.setattr(SenseVoice, "max_segment_ms", 1000)
+    words = ("--hotword", "Lagrange", "--hotword", "Ada Lovelace")
+    result = run(command[0], "--model", "digits", *words, *command[1:], clean)
+    assert result.code == 0
+    assert len(result.out.splitlines()) > len(CLEAN)
+    assert set(asked) == {DecodeOptions(hotwords=("Lagrange", "Ada Lovelace"))}
+    result = run(command[0], "--model", "digits", "--max-segment-ms", "20000", *command[1:], clean)
+    assert (result.code, result.out) == (0, CLEAN_TEXT)
+
+
+def test_fun_asr_nano_without_its_files_is_told_how_to_get_both(run: Run, clean: Path) -> None:
+    result = run("transcribe", "--model", "fun-asr-nano", clean)
+    assert (result.code, result.out) == (1, "")
+    assert store.nano_download_command() in result.complaint
+
+
 def test_no_notice_is_printed_for_another_model(run: Run, clean: Path, tmp_path: Path) -> None:
     model = tmp_path / "mine.gguf"
     model.write_bytes(store.built_in("digits").read_bytes())
@@ -363,7 +406,7 @@ def test_a_model_file_that_is_missing_is_one_line(run: Run, clean: Path, tmp_pat
     assert result.complaint == f"liveasr: {tmp_path / 'x.gguf'}: no such model file"
 
 
-@pytest.mark.parametrize("kind", ["cut off", "no GGUF", "empty", "a language model", "the VAD"])
+@pytest.mark.parametrize("kind", ["cut off", "no GGUF", "empty", "a language model", "that of Nano", "the VAD"])
 def test_a_model_file_that_cannot_be_run_is_one_line(kind: str, run: Run, clean: Path, tmp_path: Path) -> None:
     path = tmp_path / "bad.gguf"
     digits = store.built_in("digits").read_bytes()
@@ -376,6 +419,10 @@ def test_a_model_file_that_cannot_be_run_is_one_line(kind: str, run: Run, clean:
             path.touch()
         case "a language model":
             write_gguf(path, "llama", {"llama.block_count": 1}, {"token_embd.weight": np.zeros((4, 32), np.float32)})
+        case "that of Nano":
+            write_gguf(
+                path, "qwen3", {"qwen3.embedding_length": 32}, {"token_embd.weight": np.zeros((4, 32), np.float32)}
+            )
         case _:
             path = store.built_in("fsmn-vad")
     result = run("transcribe", "--model", path, clean)
@@ -383,6 +430,8 @@ def test_a_model_file_that_cannot_be_run_is_one_line(kind: str, run: Run, clean:
     assert result.complaint.startswith(f"liveasr: {path}: ")
     if kind == "a language model":
         assert "is a llama model" in result.complaint
+    if kind == "that of Nano":
+        assert "part of Fun-ASR-Nano; name the encoder" in result.complaint
 
 
 @pytest.mark.parametrize("kind", ["missing", "text", "empty", "no sample", "empty folder"])
@@ -461,7 +510,11 @@ def test_a_slip_in_the_command_is_told_with_exit_code_2(arguments: list[str], ru
     ("command", "mentions"),
     [
         ([], ["transcribe", "vad", "live", "stream", "models", "--version"]),
-        (["transcribe"], ["PATH", "--model", "--vad", "--language", "--format", "--output", "digits", "Examples:"]),
+        (
+            ["transcribe"],
+            ["PATH", "--model", "--vad", "--language", "--hotword", "fun-asr-nano:", "--format", "digits"],
+        ),
+        (["transcribe"], ["--output", "Examples:"]),
         (["vad"], ["FILE", "--format", "--end-silence-ms", "--max-segment-ms"]),
         (["live"], ["--device", "--file", "--server", "LIVEASR_TOKEN", "--save", "--end-silence-ms"]),
         (

@@ -137,6 +137,11 @@ def test_settings_reach_the_server(server: str, clean: Path) -> None:
     assert len(texts(out)) > len(SPOKEN)
     code, out, complaints = ran("stream", clean, "--server", server, "--model", "parrot")
     assert (code, out, complaints) == (1, "", [f"{server}: no model named parrot; there is: digits"])
+    code, out, complaints = ran("stream", clean, "--server", server, "--hotword", "Lagrange")
+    assert (code, out, complaints) == (1, "", [f"{server}: digits takes no hot words; none does"])
+    code, out, complaints = ran("live", "--file", clean, "--server", server, "--hotword", "a\nb")
+    assert (code, out) == (1, "")
+    assert [line.startswith("--hotword: the hot word") for line in complaints] == [True]
 
 
 def test_the_demonstration_model_is_called_so_once(server: str, clean: Path) -> None:

@@ -9,6 +9,8 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+from liveasr.engines import hotwords
+from liveasr.engines.base import MAX_SEGMENT_MS
 from liveasr.errors import WireError
 from liveasr.stream.messages import (
     CLOSE_CODES,
@@ -121,7 +123,9 @@ def test_the_other_limits_of_start_are_those_of_the_code() -> None:
     assert [int(rate) for rate in re.findall(r"\d+", meanings["audio.rate_hz"])] == rates
     assert re.findall(r"`(\w+)`", meanings["language"]) == list(get_args(Start.__annotations__["language"]))
     assert "between -1 and 1" in meanings["vad.speech_threshold"]
-    assert "at most 200 words" in meanings["hotwords"]
+    limits = [hotwords.MAX_WORDS, hotwords.MAX_WORD_CHARS, hotwords.MAX_CHARS]
+    assert re.findall(r"[\d,]+\d", meanings["hotwords"]) == [f"{limit:,}" for limit in limits]
+    assert f"{MAX_SEGMENT_MS:,} at most" in meanings["vad.max_segment_ms"]
 
 
 def test_the_table_of_errors_has_every_code_with_what_it_closes_with() -> None:

@@ -3,17 +3,15 @@
 import re
 from pathlib import Path
 
-import gguf
-import numpy as np
 import pytest
 
 from liveasr import store
 from liveasr.errors import ModelNotFoundError
 from liveasr.gguf_file import GgufFile
 from tests.helpers import write_gguf
+from tests.models import write_model
 
 KNOWN = ("sensevoice-small",)
-MATRIX = np.zeros((4, 64), np.float32)
 
 
 @pytest.fixture
@@ -24,22 +22,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def add(folder: Path, name: str, kind: str = "f32", architecture: str = "sensevoice-small") -> Path:
-    """A small model whose matrices have one type; its vector is f32, as in every released file."""
-    path = folder / f"{name}.gguf"
-    types = {
-        "f32": gguf.GGMLQuantizationType.F32,
-        "f16": gguf.GGMLQuantizationType.F16,
-        "q8_0": gguf.GGMLQuantizationType.Q8_0,
-        "q4_0": gguf.GGMLQuantizationType.Q4_0,
-    }
-    writer = gguf.GGUFWriter(path, architecture)  # which leaves an empty one out
-    writer.add_tensor("norm", np.zeros(8, np.float32))
-    writer.add_tensor("matrix", gguf.quants.quantize(MATRIX, types[kind]), raw_dtype=types[kind])
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    """A small model whose matrices have one type."""
+    return write_model(folder / f"{name}.gguf", architecture, kind)
 
 
 # Where models lie.
@@ -119,6 +103,69 @@ def test_path_to_no_file_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch,
         store.find(name)
 
 
+# Fun-ASR-Nano, whose published files are called otherwise.
+
+
+@pytest.mark.parametrize(
+    ("installed", "meant"),
+    [
+        ({"funasr-encoder-f16": "f16"}, "funasr-encoder-f16"),
+        ({"funasr-encoder": "f32", "funasr-encoder-q8": "q8_0"}, "funasr-encoder-q8"),
+        ({"funasr-encoder-f16": "f16", "fun-asr-nano": "q8_0"}, "fun-asr-nano"),
+    ],
+)
+def test_nano_means_its_encoder_whatever_it_is_called(folder: Path, installed: dict[str, str], meant: str) -> None:
+    for name, kind in installed.items():
+        add(folder, name, kind, architecture=store.NANO_ARCHITECTURE)
+        add(folder, f"{name}-llm", "f16", architecture="qwen3")
+    add(folder, "qwen3-0.6b-q8_0", "q8_0", architecture="qwen3")
+    assert store.find("fun-asr-nano") == folder / f"{meant}.gguf"
+    assert store.name_of(store.find("fun-asr-nano")) == "fun-asr-nano"
+
+
+@pytest.mark.parametrize("content", ["nothing", "no folder", "half", "foreign", "the language model"])
+def test_where_nano_is_missing_both_of_its_files_are_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    match content:
+        case "no folder":
+            monkeypatch.setenv(store.FOLDER_VARIABLE, str(folder / "none"))
+        case "half":
+            (folder / "funasr-encoder-f16.gguf").write_bytes(b"GGUF")
+        case "foreign":
+            add(folder, "funasr-encoder-f16", architecture="paraformer")
+        case "the language model":
+            add(folder, "qwen3-0.6b-q8_0", architecture="qwen3")
+    with pytest.raises(ModelNotFoundError, match="fun-asr-nano is not in ") as caught:
+        store.find("fun-asr-nano")
+    message = str(caught.value)
+    assert store.nano_download_command() in message
+    assert "funasr-encoder-f16.gguf qwen3-0.6b-q8_0.gguf --local-dir" in message
+    assert str(store.models_folder()) in message
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("funasr-encoder-f16.gguf", "fun-asr-nano"),
+        ("funasr-encoder.gguf", "fun-asr-nano"),
+        ("funasr-encoder-f16-llm.gguf", "funasr-encoder-f16-llm"),
+        ("sensevoice-small-q8.gguf", "sensevoice-small-q8"),
+        ("my-funasr-encoder.gguf", "my-funasr-encoder"),
+        ("funasr-encoder/mine.gguf", "mine"),
+    ],
+)
+def test_a_model_is_called_as_its_file_and_the_published_nano_as_the_whole(file: str, name: str) -> None:
+    assert store.name_of(Path("somewhere") / file) == name
+
+
+def test_names_that_are_known_are_those_that_clients_see(folder: Path) -> None:
+    add(folder, "funasr-encoder-f16", architecture=store.NANO_ARCHITECTURE)
+    add(folder, "funasr-encoder-f32", architecture=store.NANO_ARCHITECTURE)
+    with pytest.raises(ModelNotFoundError, match=r"known here: digits, digits-paraformer, fun-asr-nano$"):
+        store.find("nothing")
+
+
 # Which model is best.
 
 
@@ -162,6 +209,14 @@ def test_architecture_counts_for_more_than_the_weights(folder: Path) -> None:
     add(folder, "paraformer-f16", "f16", architecture="paraformer")
     path = add(folder, "sensevoice-small-q8", "q8_0")
     assert store.best_installed(("sensevoice-small", "paraformer")) == path
+
+
+def test_a_model_without_all_that_it_needs_is_passed_over(folder: Path) -> None:
+    add(folder, "alone", "f16")
+    path = add(folder, "whole", "q8_0")
+    assert store.best_installed(KNOWN, lambda file: file.path == path) == path
+    with pytest.raises(ModelNotFoundError, match="no speech model is installed"):
+        store.best_installed(KNOWN, lambda _file: False)
 
 
 def test_built_in_speech_models_are_demonstrations_and_copies_of_them_are_not(folder: Path) -> None:

@@ -48,6 +48,15 @@ def test_captions_of_two_models_end_as_the_second_says(streaming: Path, data: Pa
     assert [line.partition("]  ")[2] for line in result.stdout.splitlines()] == SAID
 
 
+def test_a_language_that_only_the_second_model_can_be_told_is_told_to_that_one(streaming: Path, data: Path) -> None:
+    recording = str(data / "digits-clean.wav")
+    result = run(
+        "live", "--file", recording, "--model", "digits", "--partials", str(streaming), "--language", "en"
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert [line.partition("]  ")[2] for line in result.stdout.splitlines()] == SAID
+
+
 def test_a_model_that_does_not_stream_gives_no_partials_for_another(data: Path) -> None:
     for command in (["live", "--file", str(data / "digits-clean.wav")], ["serve", "--port", "0"]):
         result = run(*command, "--model", "digits", "--partials", "digits-paraformer")

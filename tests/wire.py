@@ -108,10 +108,14 @@ audio_formats = st.builds(
     rate_hz=st.sampled_from([8000, 16000, 24000, 44100, 48000]),
     channels=st.integers(1, 8),
 )
+hotword_chars = st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"], exclude_characters="<>")
+hotword_lists = st.lists(
+    st.text(hotword_chars, min_size=1, max_size=64).filter(lambda word: bool(word.strip())), max_size=15
+).map(tuple)
 vad_settings = st.builds(
     VadSettings,
     end_silence_ms=st.none() | st.integers(150, 10_000),
-    max_segment_ms=st.integers(1000, 60_000),
+    max_segment_ms=st.none() | st.integers(1000, 60_000),
     speech_threshold=st.none() | st.floats(-1, 1, exclude_min=True, exclude_max=True),
     min_speech_ms=st.integers(0, 10_000),
     pad_before_ms=st.integers(0, 5000),
@@ -123,7 +127,7 @@ starts = st.builds(
     model=st.none() | texts(max_size=200),
     language=st.sampled_from(get_args(Language)),
     itn=st.booleans(),
-    hotwords=st.lists(texts(min_size=1, max_size=100), max_size=20).map(tuple),
+    hotwords=hotword_lists,
     partials=st.booleans(),
     vad=vad_settings,
 )
@@ -140,6 +144,7 @@ models = st.builds(
     name=any_text,
     languages=st.lists(any_text, max_size=3).map(tuple),
     hotwords=st.booleans(),
+    max_segment_ms=counts,
     demonstration=st.booleans(),
 )
 server_messages: st.SearchStrategy[ServerMessage] = st.one_of(

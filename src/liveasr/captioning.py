@@ -14,7 +14,7 @@ from liveasr.clients.dial import TOKEN_VARIABLE
 from liveasr.clients.keep import Keep
 from liveasr.clients.playback import Recording
 from liveasr.clients.ws import RECONNECT_S, connect
-from liveasr.engines.base import DecodeOptions, Engine, StreamingEngine
+from liveasr.engines.base import MAX_SEGMENT_MS, DecodeOptions, Engine, StreamingEngine
 from liveasr.errors import UsageError
 from liveasr.stream import capture
 from liveasr.stream.detect import DetectorKind, detector_maker
@@ -34,6 +34,7 @@ def live(
     model: str | None,
     language: Language,
     itn: bool,
+    hotwords: Sequence[str],
     save: Sequence[Path],
     force: bool,
     file: Path | None,
@@ -50,7 +51,7 @@ def live(
     """`liveasr live`."""
     if realtime and file is None:
         raise UsageError("--realtime plays a recording: add --file FILE")
-    config = options.vad_config(**vad_settings)
+    decoding = options.decode_options(language, itn, hotwords)
     if server is None:
         if token is not None:
             raise UsageError("--token is shown to a server: add --server URL")
@@ -64,11 +65,12 @@ def live(
     found = None if file else capture.find_device(device)
     with Recording(file) if file else contextlib.nullcontext() as recording:
         if server is None:
-            engine, name = options.open_model(model, threads, cmvn, language)
-            streaming = options.open_partials(partials, threads)
-            opened = _own(engine, streaming, name, DecodeOptions(language, itn), vad or "fsmn", config)
+            engine, name = options.open_model(model, threads, cmvn, decoding)
+            streaming = options.open_partials(options.partials_for(engine, name, partials), threads)
+            config = options.vad_config(engine.max_segment_ms, **vad_settings)
+            opened = _own(engine, streaming, name, decoding, vad or "fsmn", config)
         else:
-            opened = _remote(server, model, language, itn, token, reconnect_s, config)
+            opened = _remote(server, model, decoding, token, reconnect_s, vad_settings)
         _caption(opened, recording, file, found, save, realtime=realtime, force=force)
     return 0
 
@@ -80,6 +82,7 @@ def stream(
     model: str | None,
     language: Language,
     itn: bool,
+    hotwords: Sequence[str],
     token: str | None,
     reconnect_s: float | None,
     save: Sequence[Path],
@@ -87,9 +90,9 @@ def stream(
     **vad_settings: Any,
 ) -> int:
     """`liveasr stream`."""
-    config = options.vad_config(**vad_settings)
+    decoding = options.decode_options(language, itn, hotwords)
     with Recording(file) as recording:
-        opened = _remote(server, model, language, itn, token, reconnect_s, config)
+        opened = _remote(server, model, decoding, token, reconnect_s, vad_settings)
         _caption(opened, recording, file, None, save, realtime=realtime, force=force)
     return 0
 
@@ -141,19 +144,21 @@ async def _own(
 async def _remote(
     server: str,
     model: str | None,
-    language: Language,
-    itn: bool,
+    decoding: DecodeOptions,
     token: str | None,
     reconnect_s: float | None,
-    config: VadConfig,
+    vad_settings: dict[str, Any],
 ) -> AsyncIterator[tuple[captions.Stream, str]]:
     """A stream on a server."""
+    config = options.vad_config(MAX_SEGMENT_MS, **vad_settings)
+    max_segment_ms = vad_settings["max_segment_ms"]  # which the server's model knows better than the default here
     start = Start(
         audio=AudioFormat(encoding="f32le"),  # so that the finals are exactly those of `liveasr transcribe`
         model=model,
-        language=language,
-        itn=itn,
-        vad=VadSettings(**asdict(config)),
+        language=decoding.language,
+        itn=decoding.itn,
+        hotwords=decoding.hotwords,
+        vad=VadSettings(**{**asdict(config), "max_segment_ms": max_segment_ms}),
     )
     token = token or os.environ.get(TOKEN_VARIABLE)
     patience_s = RECONNECT_S if reconnect_s is None else reconnect_s

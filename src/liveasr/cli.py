@@ -28,6 +28,11 @@ _save_option = click.option(
     "--save", metavar="FILE", type=_FILE, multiple=True,
     help="Keep captions (.srt .vtt .json .txt .tsv) or sound (.wav); may be repeated.",
 )  # fmt: skip
+_hotword_option = click.option(
+    "--hotword", "hotwords", metavar="WORD", multiple=True,
+    help="A name or term to listen for, where the model can; may be repeated.  "
+         "[example: --hotword Lagrange --hotword 'Ada Lovelace']",
+)  # fmt: skip
 _token_option = click.option(
     "--token", metavar="SECRET", help="What the server wants to see.  [default: LIVEASR_TOKEN]"
 )
@@ -35,6 +40,11 @@ _token_option = click.option(
 _threads_option = click.option(
     "--threads", type=click.IntRange(1, 64), help="For one decode.  [default: one a core, at most 4; small models: 1]"
 )
+_partials_option = click.option(
+    "--partials", metavar="NAME|FILE.gguf|none",
+    help="Another model for the text while someone speaks; --model then has the last word.  "
+         "[default: none, but with fun-asr-nano the best other one]",
+)  # fmt: skip
 _reconnect_option = click.option(
     "--reconnect-s",
     metavar="SECONDS",
@@ -89,15 +99,19 @@ def _open_standard_streams() -> None:
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
 
 
-def _vad_options(command: _Command) -> _Command:
-    """The settings of the voice activity detection, which several commands share."""
+def _vad_options(longest: str = "20000; fun-asr-nano: 15000") -> Callable[[_Command], _Command]:
+    """The settings of the voice activity detection, which several commands share.
+
+    Args:
+        longest: what is said of the default of the longest segment.
+    """
     options = (
         click.option("--end-silence-ms", type=click.IntRange(min=150), default=800, show_default=True,
                      help="A pause this long ends a segment."),
         click.option("--schedule", is_flag=True,
                      help="Instead: the longer a segment, the shorter the pause that ends it, from 2 s down to 0.1 s."),
-        click.option("--max-segment-ms", type=click.IntRange(min=1000), default=20_000, show_default=True,
-                     help="Longer segments are cut at their quietest point."),
+        click.option("--max-segment-ms", type=click.IntRange(min=1000),
+                     help=f"Longer segments are cut at their quietest point.  [default: {longest}]"),
         click.option("--speech-threshold", type=click.FloatRange(-1, 1, min_open=True, max_open=True),
                      help="How much likelier than silence speech must be.  [default: 0.6; with --schedule 0.5]"),
         click.option("--min-speech-ms", type=click.IntRange(min=0), default=0, show_default=True,
@@ -107,9 +121,13 @@ def _vad_options(command: _Command) -> _Command:
         click.option("--pad-after-ms", type=click.IntRange(0, 5000), default=0, show_default=True,
                      help="End segments this much later, as far as the pause behind them allows."),
     )  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+
+    def add(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 @click.group(name="liveasr", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -124,6 +142,7 @@ def _commands() -> None:
               help="Speech model; by default the best one installed. 'digits' is built in.")  # fmt: skip
 @click.option("--language", type=click.Choice(_LANGUAGES), default="auto", show_default=True, help="Spoken language.")
 @click.option("--itn", is_flag=True, help="Write numbers as digits, with punctuation, where the model can.")
+@_hotword_option
 @click.option("--format", "-f", "formats", type=click.Choice(_FORMATS), multiple=True,
               help="Output format; may be given several times.  [default: as --output ends, else txt]")  # fmt: skip
 @click.option("--output", "-o", metavar="FILE|FOLDER",
@@ -134,7 +153,7 @@ def _commands() -> None:
 @click.option("--cmvn", metavar="FILE", type=_FILE, help="am.mvn to use instead of the model's.")
 @click.option("--vad", type=click.Choice(["fsmn", "webrtc", "none"]), default="fsmn", show_default=True,
               help="Voice activity detector; none cuts windows of the longest segment.")  # fmt: skip
-@_vad_options
+@_vad_options()
 def transcribe(**settings: Any) -> int:
     """Print what is said in recordings, segment by segment.
 
@@ -161,7 +180,7 @@ def transcribe(**settings: Any) -> int:
               help="Also draw waveform, speech scores and segments.")  # fmt: skip
 @click.option("--vad", type=click.Choice(["fsmn", "webrtc"]), default="fsmn", show_default=True,
               help="Voice activity detector.")  # fmt: skip
-@_vad_options
+@_vad_options("20000")
 def vad(**settings: Any) -> int:
     """Print where in a recording there is speech.
 
@@ -177,6 +196,7 @@ def vad(**settings: Any) -> int:
 @click.option("--model", metavar="NAME|FILE.gguf", help="Speech model; by default the best one installed.")
 @click.option("--language", type=click.Choice(_LANGUAGES), default="auto", show_default=True, help="Spoken language.")
 @click.option("--itn", is_flag=True, help="Write numbers as digits, with punctuation, where the model can.")
+@_hotword_option
 @_save_option
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @click.option("--file", type=_FILE, help="Caption a recording instead.")
@@ -184,12 +204,11 @@ def vad(**settings: Any) -> int:
 @click.option("--server", metavar="URL", help="Let a server find the words; --model is then a name on it.")
 @_token_option
 @_reconnect_option
-@click.option("--partials", metavar="NAME|FILE.gguf",
-              help="Streaming model for the text while someone speaks; --model then has the last word.")  # fmt: skip
+@_partials_option
 @_threads_option
 @click.option("--cmvn", metavar="FILE", type=_FILE, help="am.mvn to use instead of the model's.")
 @click.option("--vad", type=click.Choice(["fsmn", "webrtc"]), help="Voice activity detector.  [default: fsmn]")
-@_vad_options
+@_vad_options()
 def live(**settings: Any) -> int:
     """Caption what the microphone hears, as it is spoken.
 
@@ -208,11 +227,12 @@ def live(**settings: Any) -> int:
 @click.option("--model", metavar="NAME", help="One of the server's models.  [default: its first]")
 @click.option("--language", type=click.Choice(_LANGUAGES), default="auto", show_default=True, help="Spoken language.")
 @click.option("--itn", is_flag=True, help="Write numbers as digits, with punctuation, where the model can.")
+@_hotword_option
 @_token_option
 @_reconnect_option
 @_save_option
 @click.option("--force", is_flag=True, help="Replace files that exist.")
-@_vad_options
+@_vad_options()
 def stream(**settings: Any) -> int:
     """Caption a recording by a server, as it would be captioned if it were being spoken.
 
@@ -241,8 +261,7 @@ def stream(**settings: Any) -> int:
               help="Pages of this origin may connect too, as in https://app.example.org; may be repeated.")  # fmt: skip
 @click.option("--tls-cert", metavar="FILE", type=_FILE, help="Certificate chain, to serve https and wss.")
 @click.option("--tls-key", metavar="FILE", type=_FILE, help="Its key.")
-@click.option("--partials", metavar="NAME|FILE.gguf",
-              help="Streaming model for the text while someone speaks; --model then has the last word.")  # fmt: skip
+@_partials_option
 @_threads_option
 @click.option("--vad", type=click.Choice(["fsmn", "webrtc"]), default="fsmn", show_default=True,
               help="Voice activity detector.")  # fmt: skip
@@ -324,8 +343,7 @@ def files(**settings: Any) -> int:
 @bench.command(name="live")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE)
 @click.option("--model", metavar="NAME|FILE.gguf", help="Speech model; by default the best one installed.")
-@click.option("--partials", metavar="NAME|FILE.gguf",
-              help="Streaming model for the text while someone speaks; --model then has the last word.")  # fmt: skip
+@_partials_option
 @_threads_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def bench_live(**settings: Any) -> int:

@@ -27,11 +27,12 @@ from liveasr.clients.render import timecode
 from liveasr.clients.writers import Format
 from liveasr.clients.ws import connect
 from liveasr.engines._library import build
-from liveasr.engines.base import DecodeOptions
+from liveasr.engines.base import MAX_SEGMENT_MS, DecodeOptions
 from liveasr.engines.convert import WeightType, output_files
 from liveasr.engines.convert import convert as write_gguf
 from liveasr.errors import AudioError, LiveasrError, ModelNotFoundError, OutputError, UsageError
-from liveasr.options import notice_webrtc, open_model, open_partials, vad_config
+from liveasr.options import decode_options, notice_webrtc, open_model, open_partials, partials_for, vad_config
+from liveasr.store import name_of
 from liveasr.stream import capture
 from liveasr.stream.detect import DetectorKind, detector_maker, detectors
 from liveasr.stream.live import run_loop
@@ -49,6 +50,7 @@ def transcribe(
     model: str | None,
     language: Language,
     itn: bool,
+    hotwords: Sequence[str],
     formats: Sequence[Format],
     output: str | None,
     force: bool,
@@ -59,7 +61,7 @@ def transcribe(
     **vad_settings: Any,
 ) -> int:
     """`liveasr transcribe`; every conflict is found before the first recording is read."""
-    config = vad_config(**vad_settings)
+    decoding = decode_options(language, itn, hotwords)
     notice_webrtc(vad)
     if any(path == Path() for path in paths):
         raise UsageError("an empty PATH; for the recordings of this folder say ./")
@@ -69,9 +71,10 @@ def transcribe(
     jobs = targets.plan(recordings, list(dict.fromkeys(formats)), output, force=force)
     if not jobs:
         return 1
-    engine, name = open_model(model, threads, cmvn, language)
-    recognizer = Recognizer(engine, DecodeOptions(language, itn))
+    engine, name = open_model(model, threads, cmvn, decoding)
+    recognizer = Recognizer(engine, decoding)
     try:
+        config = vad_config(engine.max_segment_ms, **vad_settings)
         failures = batch.run(jobs, recognizer, detectors(vad, config), name, words=words)
     finally:
         engine.close()
@@ -84,7 +87,9 @@ def vad(file: Path, format_: Literal["json", "txt"], plot: Path | None, vad: Det
     scores: list[Float32Array] = [np.empty(0, np.float32)]
     envelope = Envelope()
     keep = plot is not None
-    detector = detectors(vad, vad_config(**vad_settings), scores.append if keep else lambda _silence: None)()
+    detector = detectors(
+        vad, vad_config(MAX_SEGMENT_MS, **vad_settings), scores.append if keep else lambda _silence: None
+    )()
     spans = []
     problem: AudioError | None = None
     with batch.open_audio(file) as audio, ProgressBar() as progress:
@@ -129,21 +134,29 @@ def bench_live(
     files: Sequence[Path], model: str | None, partials: str | None, threads: int | None, as_json: bool
 ) -> int:
     """`liveasr bench live`."""
-    engine, name = open_model(model, threads, None)
-    streaming = open_partials(partials, threads)
+    engine, name = open_model(model, threads, None, DecodeOptions())
+    partials_path = partials_for(engine, name, partials)
+    streaming = open_partials(partials_path, threads)
     figures = live_measuring.LiveFigures()
 
     async def play() -> None:
         async with live_recognizer(engine, detector_maker("fsmn"), streaming) as recognizer:
             for file in files:
                 with batch.open_audio(file) as audio:
-                    stream = recognizer.open(DecodeOptions(), VadConfig())
+                    stream = recognizer.open(DecodeOptions(), VadConfig(max_segment_ms=engine.max_segment_ms))
                     await live_measuring.measure(stream, paced(audio.blocks(), realtime=True), figures)
 
     begun_s, begun_cpu_s = time.monotonic(), time.process_time()
     run_loop(play())
     cpu = (time.process_time() - begun_cpu_s) / (time.monotonic() - begun_s)
-    about = {"model": name, "partials": partials, "threads": engine.threads, "ggml": build(), **measuring.machine()}
+    partials_name = None if partials_path is None else name_of(partials_path)
+    about = {
+        "model": name,
+        "partials": partials_name,
+        "threads": engine.threads,
+        "ggml": build(),
+        **measuring.machine(),
+    }
     summary = {**figures.summary(), "cpu_s_per_s_of_audio": round(cpu, 3)}
     if as_json:
         sys.stdout.write(json.dumps({**about, **summary}, indent=1) + "\n")
@@ -205,7 +218,7 @@ def _spoken(files: Sequence[Path], model: str | None) -> list[load_measuring.Rec
     """Recordings, and what a model hears in them, if it is installed here."""
     recordings = []
     try:
-        engine, _ = open_model(model, None, None)
+        engine, _ = open_model(model, None, None, DecodeOptions())
     except ModelNotFoundError as error:
         _log.warning("%s; what the server hears is not compared", error)
         engine = None
@@ -216,17 +229,18 @@ def _spoken(files: Sequence[Path], model: str | None) -> list[load_measuring.Rec
             expected = None
             if engine is not None:
                 recognizer = Recognizer(engine, DecodeOptions())
-                expected = list(transcribe_samples([samples], recognizer, detectors("fsmn", VadConfig())()))
+                detector = detectors("fsmn", VadConfig(max_segment_ms=engine.max_segment_ms))()
+                expected = list(transcribe_samples([samples], recognizer, detector))
             recordings.append(load_measuring.Recording(samples, expected))
     return recordings
 
 
 def bench_files(files: Sequence[Path], model: str | None, threads: int | None, runs: int, as_json: bool) -> int:
     """`liveasr bench`."""
-    engine, name = open_model(model, threads, None)
+    engine, name = open_model(model, threads, None, DecodeOptions())
     measurements = []
     try:
-        new_detector = detectors("fsmn", VadConfig())
+        new_detector = detectors("fsmn", VadConfig(max_segment_ms=engine.max_segment_ms))
         for file in files:
             measurements.append(measuring.measure(file, Recognizer(engine, DecodeOptions()), new_detector, runs))
             if not as_json:

@@ -66,10 +66,10 @@ class EngineError(LiveasrError):
 class MissingExtraError(LiveasrError):
     """An optional part of liveasr is not installed."""
 
-    def __init__(self, extra: str, package: str, purpose: str) -> None:
+    def __init__(self, extra: str, package: str, purpose: str, *, note: str = "") -> None:
         super().__init__(
             f"{package}, which {purpose}, is not installed; install it with: pip install {package} "
-            f"(or everything of its kind: pip install 'liveasr[{extra}]')"
+            f"(or everything of its kind: pip install 'liveasr[{extra}]'){note and f'; {note}'}"
         )
         self.extra = extra
 

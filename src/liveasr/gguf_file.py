@@ -175,6 +175,14 @@ class GgufFile:
             raise ModelFileError(self.path, "general.architecture is not a name")
         return name
 
+    @property
+    def weight_type(self) -> str:
+        """The type of most of the bytes of its tensors: "f32", "q8_0", ..."""
+        bytes_of: dict[str, int] = {}
+        for info in self.tensors.values():
+            bytes_of[info.type_name] = bytes_of.get(info.type_name, 0) + info.size_bytes
+        return max(bytes_of, key=lambda name: bytes_of[name], default="f32")
+
     def integer(self, key: str, *, least: int = 1) -> int:
         """A whole number of at least `least` under key; ModelFileError if there is none."""
         value = self.metadata.get(key)

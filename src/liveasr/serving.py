@@ -3,15 +3,16 @@
 import contextlib
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import TypeVar
 
 from liveasr import store
 from liveasr.engines.base import Engine
-from liveasr.engines.registry import ARCHITECTURES, available_cores, open_engine
+from liveasr.engines.registry import available_cores, open_engine
 from liveasr.errors import ModelNotFoundError, UsageError
-from liveasr.options import notice_demonstration, open_partials
+from liveasr.options import best_installed, notice_demonstration, open_partials, partials_for
 from liveasr.stream import journal
 from liveasr.stream.access import Access, is_loopback
 from liveasr.stream.app import create_app
@@ -53,10 +54,11 @@ def serve(
     new_detector = detector_maker(vad)
     listeners = listen(host, port)
     offered = [_offer(path, threads) for path in _chosen(models)]
-    streaming = open_partials(partials, threads)
+    offered, partials_path = _with_partials(offered, partials)
+    streaming = open_partials(partials_path, threads)
     partial_lanes = None
-    if partials is not None and streaming is not None:
-        partial_lanes = store.find(partials).stem, [*_more_lanes(streaming), streaming]
+    if partials_path is not None and streaming is not None:
+        partial_lanes = store.name_of(partials_path), [*_more_lanes(streaming), streaming]
     page = Path(str(resources.files("liveasr.clients"))) / "web"
     config = ServiceConfig(max_sessions=max_sessions, idle_s=idle_s, resume_s=resume_s, session_s=session_s)
     app = create_app(lambda: Service(offered, new_detector, config, partial_lanes), access, page)
@@ -81,12 +83,12 @@ def _chosen(models: Sequence[str]) -> list[Path]:
     """The files of the models to offer. Where nothing is installed, the page still has something to show."""
     if models:
         paths = list(dict.fromkeys(store.find(model) for model in models))
-        names = [path.stem for path in paths]
+        names = [store.name_of(path) for path in paths]
         if twice := [name for name in names if names.count(name) > 1]:
             raise UsageError(f"two models are called {twice[0]}; clients choose by name, so rename one of the files")
         return paths
     try:
-        return [store.best_installed(ARCHITECTURES)]
+        return [best_installed()]
     except ModelNotFoundError:
         return [store.built_in(store.DEMONSTRATION_MODEL)]
 
@@ -95,9 +97,19 @@ def _offer(path: Path, threads: int | None) -> OfferedModel:
     """A model with as many lanes as the machine has cores for."""
     demonstration = store.is_demonstration(path)
     if demonstration:
-        notice_demonstration(path.stem, f"A full model: {store.download_command()}")
+        notice_demonstration(store.name_of(path), f"A full model: {store.download_command()}")
     engine = open_engine(path, threads)
-    return OfferedModel(path.stem, [*_more_lanes(engine), engine], demonstration)
+    return OfferedModel(store.name_of(path), [*_more_lanes(engine), engine], demonstration)
+
+
+def _with_partials(offered: Sequence[OfferedModel], wanted: str | None) -> tuple[list[OfferedModel], Path | None]:
+    """The models, each told whether another gives its partials, and the file of that one.
+
+    There is one at most. Where models would have different ones by default, the first of them decides.
+    """
+    chosen = [partials_for(offer.engines[-1], offer.name, wanted) for offer in offered]
+    path = next((each for each in chosen if each is not None), None)
+    return [replace(offer, two_pass=each == path) for offer, each in zip(offered, chosen, strict=True)], path
 
 
 def _more_lanes(engine: _AnyEngine) -> list[_AnyEngine]:

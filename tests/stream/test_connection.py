@@ -36,7 +36,7 @@ from liveasr.stream.service import OfferedModel, Service, ServiceConfig
 from liveasr.vad.config import VadConfig
 from liveasr.vad.weights import FsmnWeights
 from tests.channels import MemoryChannel, serving
-from tests.fakes import FakeEngine, said
+from tests.fakes import FakeAutoregressiveEngine, FakeEngine, FakeStreamingEngine, said
 
 SECOND = bytes(2 * 16_000)
 
@@ -137,6 +137,7 @@ def test_partials_come_unless_they_are_off() -> None:
         ([encode(Start(model="鹦鹉" * 50))], "unsupported", 4404),
         ([encode(Start(language="zh"))], "unsupported", 4404),
         ([encode(Start(hotwords=("liveasr",)))], "unsupported", 4404),
+        ([encode(Start(hotwords=("<|im_end|>",)))], "bad_message", 4400),
     ],
 )
 def test_a_client_that_breaks_the_rules_is_told_so_and_closed(frames: list[str | bytes], code: str, close: int) -> None:
@@ -348,6 +349,58 @@ def test_the_settings_of_the_voice_activity_detection_reach_it() -> None:
             VadConfig(end_silence_ms=None, max_segment_ms=3000, min_speech_ms=10, pad_before_ms=20, pad_after_ms=30)
         ]
         assert {(options.language, options.itn) for options in engine.options} == {("en", True)}
+
+    run(work())
+
+
+@pytest.mark.parametrize(("asked_ms", "heard_ms"), [(None, 15_000), (20_000, 20_000)])
+def test_hot_words_and_the_longest_segment_are_as_the_model_has_them(asked_ms: int | None, heard_ms: int) -> None:
+    heard: list[VadConfig] = []
+
+    def detector(config: VadConfig) -> WindowDetector:
+        heard.append(config)
+        return WindowDetector(config)
+
+    async def work() -> None:
+        plain, writer = FakeEngine([said("one")]), FakeAutoregressiveEngine([said("two")])
+        offered = [OfferedModel("plain", [plain]), OfferedModel("writer", [writer])]
+        service = Service(offered, detector, ServiceConfig())
+        channel, refused = MemoryChannel(), MemoryChannel()
+        start = Start(model="writer", hotwords=("Ada Lovelace", "字"), vad=VadSettings(max_segment_ms=asked_ms))
+        channel.say(encode(start), *audio(1), STOP)
+        await Connection(channel, service).run()
+        refused.say(encode(Start(hotwords=("Ada Lovelace",))))
+        await Connection(refused, service).run()
+        await service.close()
+        ready = next(message for message in channel.sent if isinstance(message, Ready))
+        assert [(each.hotwords, each.max_segment_ms) for each in ready.models] == [(False, 20_000), (True, 15_000)]
+        assert [config.max_segment_ms for config in heard] == [heard_ms]
+        assert {options.hotwords for options in writer.options} == {("Ada Lovelace", "字")}
+        error = refused.sent[-1]
+        assert isinstance(error, Error)
+        assert (error.code, error.message) == ("unsupported", "plain takes no hot words; these do: writer")
+
+    run(work())
+
+
+def test_a_language_is_refused_with_those_that_the_model_knows() -> None:
+    channel = converse(FakeEngine([said("one")]), encode(Start(language="zh")))
+    error = channel.sent[-1]
+    assert isinstance(error, Error)
+    assert (error.code, error.message) == ("unsupported", "fake knows no language zh; it knows auto, en")
+
+
+@pytest.mark.parametrize("two_pass", [True, False])
+def test_another_model_gives_the_partials_of_those_that_want_it(two_pass: bool) -> None:
+    async def work() -> None:
+        engine, streaming = FakeEngine([said("one")]), FakeStreamingEngine(["uno", "due"], 5)
+        offered = [OfferedModel("fake", [engine], two_pass=two_pass)]
+        service = Service(offered, WindowDetector, ServiceConfig(), ("streaming", [streaming]))
+        channel = MemoryChannel()
+        channel.say(encode(Start()), *audio(1, 1), STOP)
+        await Connection(channel, service).run()
+        await service.close()
+        assert bool(streaming.streams) == two_pass
 
     run(work())
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from liveasr.engines.base import MAX_SEGMENT_MS
 from liveasr.errors import UsageError, WireError
 from liveasr.stream import messages
 from liveasr.stream.messages import (
@@ -17,6 +18,7 @@ from liveasr.stream.messages import (
     ClientMessage,
     ErrorCode,
     Ping,
+    Ready,
     Resume,
     ServerMessage,
     Start,
@@ -102,14 +104,18 @@ EDGES: list[tuple[str, list[Any], list[Any]]] = [
     ("language", ["auto", "zh", "en", "yue", "ja", "ko"], ["", "EN", "de", "en ", None, 0]),
     ("itn", [True, False], [0, 1, "true", None]),
     ("partials", [True, False], [0, 1, "true", None]),
-    ("hotwords", [[], ["x"], ["字" * 100], ["x"] * 200], [[""], ["x" * 101], ["x"] * 201, None, "x", {}, [None], [1]]),
+    (
+        "hotwords",
+        [[], ["x"], ["字" * 64], ["x"] * 100, ["x" * 50] * 20],
+        [[""], [" "], ["x" * 65], ["x"] * 101, ["x" * 51] * 20, ["a\nb"], ["<|x|>"], None, "x", {}, [None], [1]],
+    ),
     ("audio", [{}], [None, [], "s16le", 1]),
     ("audio.encoding", ["s16le", "f32le"], ["S16LE", "s16be", "pcm", "", None, 16]),
     ("audio.rate_hz", [8000, 16000, 24000, 44100, 48000], [0, -16000, 7999, 8001, 11025, 96000, 16000.0, "8000", None]),
     ("audio.channels", [1, 8], [0, 9, -1, 1.0, True, None]),
     ("vad", [{}], [None, [], 1]),
     ("vad.end_silence_ms", [None, 150, 10_000], [149, 10_001, 0, -150, 800.0, True]),
-    ("vad.max_segment_ms", [1000, 60_000], [999, 60_001, 0, None, 2000.0]),
+    ("vad.max_segment_ms", [None, 1000, 60_000], [999, 60_001, 0, 2000.0]),
     ("vad.speech_threshold", [None, -0.999999, 0, 0.6, 0.999999], [-1, 1, -1.0, 1.0, 1.5, 1e308, "0.5", True]),
     ("vad.min_speech_ms", [0, 10_000], [-1, 10_001, None, 0.0]),
     ("vad.pad_before_ms", [0, 5000], [-1, 5001, None, 0.0]),
@@ -188,11 +194,29 @@ def test_fields_left_out_have_their_defaults() -> None:
 
 @given(vad_settings)
 def test_whatever_a_server_grants_the_detector_takes(granted: VadSettings) -> None:
-    VadConfig(**msgspec.structs.asdict(granted))  # raises UsageError where it does not
+    config = granted.config(15_000)  # raises UsageError where it does not
+    assert config.max_segment_ms == (granted.max_segment_ms or 15_000) <= granted.longest_segment_ms
+    for name in set(VadSettings.__struct_fields__) - {"max_segment_ms"}:
+        assert getattr(config, name) == getattr(granted, name)
 
 
 def test_the_defaults_are_those_of_the_detector() -> None:
-    assert VadConfig(**msgspec.structs.asdict(VadSettings())) == VadConfig()
+    assert VadSettings().config(MAX_SEGMENT_MS) == VadConfig()
+    assert VadSettings().longest_segment_ms == MAX_SEGMENT_MS
+
+
+def test_a_hot_word_that_is_none_is_named() -> None:
+    error = refusal(encode(Start(hotwords=("good", "<|im_end|>"))))
+    assert str(error).startswith("start: the hot word <|im_end|> holds <|")
+    assert "$.hotwords" in str(error)
+
+
+def test_a_server_that_does_not_tell_the_longest_segment_has_the_usual_one() -> None:
+    fields = msgspec.to_builtins(SERVER_MESSAGES[0])
+    del fields["models"][0]["max_segment_ms"]
+    ready = decode_server(json.dumps(fields))
+    assert isinstance(ready, Ready)
+    assert ready.models[0].max_segment_ms == MAX_SEGMENT_MS
 
 
 # What is not known.
@@ -256,4 +280,4 @@ def test_every_fatal_error_has_a_close_code_of_its_own() -> None:
 
 def test_text_that_is_not_unicode_is_the_callers_mistake() -> None:
     with pytest.raises(UsageError, match=r"not Unicode: .*\\udcff"):
-        encode(Start(hotwords=("\udcff",)))
+        encode(Start(model="\udcff"))

@@ -1,0 +1,81 @@
+"""Fun-ASR-Nano comes in two files, an encoder and a language model: finding the second by the first.
+
+Where an encoder is `x.gguf`, a language model of its own is `x-llm.gguf` beside it. The published files have names that
+say nothing of each other; then any language model in the folder will do whose embeddings are as wide as what the
+encoder's adaptor makes.
+"""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from liveasr import store
+from liveasr.errors import MissingExtraError, ModelError, ModelFileError
+from liveasr.gguf_file import GgufFile
+
+LANGUAGE_MODEL_ARCHITECTURE = "qwen3"
+_WIDTH_OF_ADAPTOR = "funasr.adp.llm_dim"
+_WIDTH_OF_EMBEDDINGS = "qwen3.embedding_length"
+_PREFERRED_TYPES = ("q8_0", "f16", "bf16", "f32")
+"""A token costs a walk over all weights, so of what is as exact the smallest first."""
+
+
+def language_model_beside(encoder: GgufFile) -> Path:
+    """The language model that writes what an encoder hears.
+
+    Raises:
+        ModelFileError: there is none in the encoder's folder, or the encoder does not say how wide it has to be.
+    """
+    folder = encoder.path.parent
+    own = _own_language_model(encoder.path)
+    if own.is_file():
+        return own
+    width = encoder.integer(_WIDTH_OF_ADAPTOR)
+    others = [path for path in sorted(folder.glob("*.gguf")) if path != encoder.path]
+    taken = {_own_language_model(path) for path in others}
+    fitting = [(rank, path) for path in others if path not in taken and (rank := _rank(path, width)) is not None]
+    if not fitting:
+        raise ModelFileError(
+            encoder.path,
+            f"its language model is not in {folder}, neither {own.name} nor another {LANGUAGE_MODEL_ARCHITECTURE} "
+            f"model of width {width}; get the published one with: {store.nano_download_command(folder)} "
+            "(from pip install huggingface_hub)",
+        )
+    return min(fitting)[1]
+
+
+def is_complete(file: GgufFile) -> bool:
+    """Whether all is here that a model needs beside its file; of others than Fun-ASR-Nano that is nothing."""
+    if file.architecture != store.NANO_ARCHITECTURE:
+        return True
+    try:
+        language_model_beside(file)
+    except ModelFileError:
+        return False
+    return find_spec("llama_cpp") is not None
+
+
+def missing_extra() -> MissingExtraError:
+    """What to raise where llama-cpp-python is not installed."""
+    return MissingExtraError(
+        "nano",
+        "llama-cpp-python",
+        "runs the language model of Fun-ASR-Nano",
+        note="it is compiled for some minutes then, which takes a C++ compiler",
+    )
+
+
+def _own_language_model(encoder: Path) -> Path:
+    return encoder.with_name(f"{encoder.stem}{store.LANGUAGE_MODEL_ENDING}.gguf")
+
+
+def _rank(path: Path, width: int) -> tuple[int, int] | None:
+    """Of a language model that fits, what to compare it by, the least being the best; None of any other file."""
+    try:
+        with GgufFile(path) as file:
+            if file.architecture != LANGUAGE_MODEL_ARCHITECTURE or file.integer(_WIDTH_OF_EMBEDDINGS) != width:
+                return None
+            kind = file.weight_type
+            preference = _PREFERRED_TYPES.index(kind) if kind in _PREFERRED_TYPES else len(_PREFERRED_TYPES)
+            return preference, -len(file)
+    except ModelError:  # half a download is no reason to refuse a whole model beside it
+        return None
