@@ -4,6 +4,8 @@ The words are those that the model was trained with. Hot words, language and the
 the user's turn. Source: `get_prompt` and `data_load_speech` in `funasr/models/fun_asr_nano/model.py`.
 """
 
+# ruff: noqa: RUF001 - Chinese punctuation is meant
+
 from typing import NamedTuple
 
 from liveasr.engines.base import DecodeOptions

@@ -6,9 +6,8 @@ time until the bound. So it is stopped late and surely rather than early.
 
 from collections.abc import Sequence
 
-FRAMES_PER_S = 1000 / 60
-"""Stacked frames."""
-_TOKENS_PER_S = 12.0
+_FRAME_MS = 60
+_TOKENS_PER_S = 12
 """Nobody speaks faster: 8 Chinese characters a second are very fast, 5 English words of up to 2 tokens too, and marks
 are tokens as well."""
 _TOKENS_BESIDE = 8
@@ -21,7 +20,7 @@ _LOOP_TIMES = 4
 
 def most_tokens(frames: int) -> int:
     """How many tokens the audio of so many stacked frames can hold."""
-    return int(frames / FRAMES_PER_S * _TOKENS_PER_S) + _TOKENS_BESIDE
+    return frames * _FRAME_MS * _TOKENS_PER_S // 1000 + _TOKENS_BESIDE
 
 
 def looped(ids: Sequence[int]) -> int:

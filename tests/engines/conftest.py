@@ -38,3 +38,18 @@ def tiny_paraformer(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> C
 def tiny_streaming(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Converted:
     """Streaming Paraformer with random weights."""
     return Converted(golden / "paraformer-streaming-tiny", tmp_path_factory.mktemp("tiny-streaming"))
+
+
+class ConvertedNano(Converted):
+    """A checkpoint of Fun-ASR-Nano, which becomes two files."""
+
+    def language_model(self, weight_type: WeightType = "f32") -> Path:
+        """The GGUF file of the language model."""
+        encoder = self(weight_type)
+        return encoder.with_name(f"{encoder.stem}-llm.gguf")
+
+
+@pytest.fixture(scope="session")
+def tiny_nano(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> ConvertedNano:
+    """Fun-ASR-Nano with random weights."""
+    return ConvertedNano(golden / "nano-tiny", tmp_path_factory.mktemp("tiny-nano"))

@@ -1,0 +1,237 @@
+"""The process of the language model: fresh for every sequence, and no harm to anybody when it dies."""
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from liveasr.engines import llm_process
+from liveasr.engines.base import DecodeOptions
+from liveasr.engines.llm_process import LanguageModelDiedError, LlmLane, LlmProcess
+from liveasr.engines.prompt import Prompt, prompt_for
+from liveasr.errors import EngineError, MissingExtraError, ModelFileError
+from liveasr.types import Float32Array
+from tests.engines.conftest import ConvertedNano
+
+TOKENS = 12
+PROMPT = prompt_for(DecodeOptions())
+WITH_HOTWORDS = prompt_for(DecodeOptions("zh", hotwords=("开放时间", "liveasr")))
+
+
+def segment(seed: int, rows: int) -> Float32Array:
+    return np.random.default_rng(seed).standard_normal((rows, 64)).astype(np.float32)
+
+
+SEGMENTS = [(PROMPT, segment(1, 3)), (WITH_HOTWORDS, segment(2, 30)), (PROMPT, segment(3, 11))]
+
+
+def written(lane: LlmLane, prompt: Prompt, rows: Float32Array, count: int = TOKENS) -> list[int]:
+    ids = [lane.begin(prompt, rows, count).id]
+    while len(ids) < count:
+        ids.append(lane.next().id)
+    return ids
+
+
+@pytest.fixture
+def process(tiny_nano: ConvertedNano) -> Iterator[LlmProcess]:
+    process = LlmProcess(tiny_nano.language_model(), 1)
+    yield process
+    process.close()
+
+
+@pytest.fixture(scope="module")
+def alone(tiny_nano: ConvertedNano) -> list[list[int]]:
+    """What is written of each segment alone in a process of its own."""
+    ids = []
+    for prompt, rows in SEGMENTS:
+        process = LlmProcess(tiny_nano.language_model(), 1)
+        ids.append(written(process.lane(), prompt, rows))
+        process.close()
+    return ids
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def gone(pid: int) -> bool:
+    """Whether a process ends within a few seconds."""
+    until = time.monotonic() + 10
+    while is_running(pid) and time.monotonic() < until:
+        time.sleep(0.02)
+    return not is_running(pid)
+
+
+def test_the_segments_differ(alone: list[list[int]]) -> None:
+    assert len({tuple(ids) for ids in alone}) == len(SEGMENTS)
+
+
+def test_every_order_of_segments_is_written_as_each_alone(process: LlmProcess, alone: list[list[int]]) -> None:
+    lane = process.lane()
+    for order in permutations(range(len(SEGMENTS))):
+        for index in (*order, order[-1]):
+            assert written(lane, *SEGMENTS[index]) == alone[index]
+
+
+def test_a_sequence_given_up_in_the_middle_leaves_nothing(process: LlmProcess, alone: list[list[int]]) -> None:
+    lane = process.lane()
+    written(lane, *SEGMENTS[1], 5)
+    lane.begin(*SEGMENTS[2], TOKENS)
+    assert written(lane, *SEGMENTS[0]) == alone[0]
+
+
+def test_lanes_at_the_same_time_write_as_each_alone(process: LlmProcess, alone: list[list[int]]) -> None:
+    found: dict[int, list[list[int]]] = {}
+
+    def work(index: int) -> None:
+        lane = process.lane()
+        found[index] = [written(lane, *SEGMENTS[index]) for _ in range(8)]
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(len(SEGMENTS))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {index: [ids] * 8 for index, ids in enumerate(alone)}
+
+
+def test_a_prompt_that_needs_a_larger_context_changes_nothing(process: LlmProcess, alone: list[list[int]]) -> None:
+    lane = process.lane()
+    long_prompt = prompt_for(DecodeOptions(hotwords=tuple(f"word{index}" for index in range(100))))
+    assert written(lane, *SEGMENTS[0]) == alone[0]
+    longest = written(lane, long_prompt, segment(4, 100))
+    assert written(lane, *SEGMENTS[0]) == alone[0]
+    assert written(process.lane(), long_prompt, segment(4, 100)) == longest
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
+def test_numbers_that_are_none_are_an_error_and_poison_nothing_that_follows(
+    process: LlmProcess, alone: list[list[int]], value: float
+) -> None:
+    lane = process.lane()
+    rows = np.full((5, 64), value, np.float32)
+    with pytest.raises(EngineError, match="numbers that are none"):
+        written(lane, PROMPT, rows)
+    assert [written(lane, *each) for each in SEGMENTS] == alone
+
+
+def test_more_than_the_model_can_hold_is_an_error_that_says_what_to_do(process: LlmProcess) -> None:
+    with pytest.raises(EngineError, match="the language model holds 40960: fewer hot words or shorter segments"):
+        process.lane().begin(PROMPT, segment(1, 5), 50_000)
+
+
+def test_a_killed_process_fails_what_it_was_at_and_is_started_anew(process: LlmProcess, alone: list[list[int]]) -> None:
+    lane, other = process.lane(), process.lane()
+    written(other, *SEGMENTS[1])
+    lane.begin(*SEGMENTS[0], TOKENS)
+    before = process.pid
+    os.kill(before, signal.SIGKILL)
+    with pytest.raises(LanguageModelDiedError, match="was killed by SIGKILL"):
+        written(lane, *SEGMENTS[0])
+    assert written(lane, *SEGMENTS[0]) == alone[0]
+    with pytest.raises(LanguageModelDiedError):
+        written(other, *SEGMENTS[1])
+    assert written(other, *SEGMENTS[1]) == alone[1]
+    assert process.pid != before
+    assert gone(before)
+
+
+def test_a_process_that_falls_silent_is_replaced(
+    process: LlmProcess, alone: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lane = process.lane()
+    lane.begin(*SEGMENTS[0], TOKENS)
+    silent = process.pid
+    os.kill(silent, signal.SIGSTOP)
+    monkeypatch.setattr(llm_process, "_REPLY_S", 0.5)
+    with pytest.raises(LanguageModelDiedError, match="did not answer"):
+        lane.next()
+    assert gone(silent)
+    monkeypatch.undo()
+    assert written(lane, *SEGMENTS[0]) == alone[0]
+
+
+def test_closing_ends_the_process_and_what_follows_is_an_error(process: LlmProcess) -> None:
+    lane = process.lane()
+    written(lane, *SEGMENTS[0])
+    pid = process.pid
+    process.close()
+    process.close()
+    assert gone(pid)
+    with pytest.raises(EngineError):
+        written(lane, *SEGMENTS[0])
+    with pytest.raises(EngineError, match="used after close"):
+        written(process.lane(), *SEGMENTS[0])
+    lane.close()
+    lane.close()
+
+
+def test_a_forgotten_process_ends_with_its_last_reference(tiny_nano: ConvertedNano) -> None:
+    pid = LlmProcess(tiny_nano.language_model(), 1).pid
+    assert gone(pid)
+
+
+def test_the_process_does_not_outlive_whoever_started_it(tiny_nano: ConvertedNano) -> None:
+    script = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from liveasr.engines.llm_process import LlmProcess\n"
+        "process = LlmProcess(Path(sys.argv[1]), 1)\n"
+        "print(process.pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tiny_nano.language_model())], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert gone(int(done.stdout))
+
+
+def test_the_signals_of_a_terminal_do_not_reach_it(process: LlmProcess) -> None:
+    assert os.getpgid(process.pid) != os.getpgid(0)
+
+
+def test_a_module_in_the_working_directory_is_not_run(
+    tiny_nano: ConvertedNano, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "numpy.py").write_text("raise SystemExit('caught')")
+    model = tiny_nano.language_model()
+    monkeypatch.chdir(tmp_path)
+    LlmProcess(model, 1).close()
+
+
+def test_a_file_that_is_no_language_model_is_named(tmp_path: Path, tiny_nano: ConvertedNano) -> None:
+    whole = tiny_nano.language_model().read_bytes()
+    broken = tmp_path / "broken.gguf"
+    for content in (b"", b"GGUF", whole[: len(whole) // 2], whole[:-100]):
+        broken.write_bytes(content)
+        with pytest.raises(ModelFileError, match=r"broken.gguf: llama.cpp cannot load it: .+"):
+            LlmProcess(broken, 1)
+
+
+def test_a_process_that_cannot_start_is_an_error_with_its_last_words(
+    tiny_nano: ConvertedNano, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llm_process, "_MODULE", "liveasr.engines.no_such_module")
+    with pytest.raises(EngineError, match=r"cannot be started: it ended with exit code 1: .*no_such_module"):
+        LlmProcess(tiny_nano.language_model(), 1)
+
+
+def test_without_llama_cpp_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "llama_cpp" else find(name))
+    with pytest.raises(MissingExtraError, match=r"pip install 'liveasr\[nano\]'"):
+        LlmProcess(Path("any.gguf"), 1)
