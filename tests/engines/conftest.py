@@ -38,3 +38,9 @@ def tiny_paraformer(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> C
 def tiny_streaming(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Converted:
     """Streaming Paraformer with random weights."""
     return Converted(golden / "paraformer-streaming-tiny", tmp_path_factory.mktemp("tiny-streaming"))
+
+
+@pytest.fixture(scope="session")
+def tiny_nano(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Converted:
+    """Fun-ASR-Nano with random weights; its language model lies beside the file."""
+    return Converted(golden / "nano-tiny", tmp_path_factory.mktemp("tiny-nano"))
