@@ -108,7 +108,7 @@ class Qwen3Folder:
         lines = _text(merges_path).split("\n")
         extra = _table(extra_path).get("added_tokens_decoder")
         if not isinstance(extra, dict):
-            raise ModelFileError(extra_path, "has no table added_tokens_decoder")
+            raise ModelFileError(extra_path, "has no table added_tokens_decoder, and there is no tokenizer.json")
         entries = [(int(key) if key.isascii() and key.isdigit() else None, entry) for key, entry in extra.items()]
         return Vocabulary(
             _pieces(self.path / "vocab.json", _table(self.path / "vocab.json")),

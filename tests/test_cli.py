@@ -366,6 +366,28 @@ def test_a_model_that_exists_is_kept_unless_it_is_forced(run: Run, golden: Path,
     assert model.read_bytes() != b"precious"
 
 
+def test_a_converted_nano_is_two_files_and_both_are_told(run: Run, golden: Path, tmp_path: Path) -> None:
+    model, language_model = tmp_path / "nano.gguf", tmp_path / "nano-llm.gguf"
+    result = run("models", "convert", golden / "nano-tiny", "--output", model)
+    assert (result.code, result.err) == (0, "")
+    first, second = result.out.splitlines()
+    assert first.startswith(f"{model}: 105 tensors, ")
+    assert second.startswith(f"{language_model}: 24 tensors, ")
+    assert {model, language_model} == set(tmp_path.iterdir())
+
+
+def test_a_language_model_that_exists_is_kept_unless_it_is_forced(run: Run, golden: Path, tmp_path: Path) -> None:
+    model, language_model = tmp_path / "nano.gguf", tmp_path / "nano-llm.gguf"
+    language_model.write_bytes(b"precious")
+    result = run("models", "convert", golden / "nano-tiny", "--output", model)
+    assert result.code == 1
+    assert f"{language_model}: exists already" in result.complaint
+    assert language_model.read_bytes() == b"precious"
+    assert not model.exists()
+    assert run("models", "convert", golden / "nano-tiny", "--output", model, "--force").code == 0
+    assert language_model.read_bytes() != b"precious"
+
+
 @pytest.mark.parametrize("place", ["missing", "data"])
 def test_a_folder_without_a_checkpoint_is_one_line(place: str, run: Run, data: Path, tmp_path: Path) -> None:
     folder = data if place == "data" else tmp_path / place

@@ -399,7 +399,8 @@ def models() -> None:
 def convert(**settings: Any) -> int:
     """Convert a released checkpoint to a GGUF file.
 
-    DIR holds model.pt, config.yaml, am.mvn and, for SenseVoice, *.bpe.model, for Paraformer, tokens.json. Nothing in
+    DIR holds model.pt, config.yaml, am.mvn and, for SenseVoice, *.bpe.model, for Paraformer, tokens.json. Fun-ASR-Nano
+    has no am.mvn, but the folder of its language model, which is written beside FILE.gguf, to FILE-llm.gguf. Nothing in
     model.pt is executed, and PyTorch is not needed.
     """
     from liveasr.commands import convert as run

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from liveasr.engines import checkpoint
-from liveasr.engines.checkpoint import read_state
+from liveasr.engines.checkpoint import open_state, read_state
 from liveasr.errors import ModelFileError
 
 TINY_SHA256 = "a454d34b7eb4b73c384ca4571261192a3af8da463584de00ca447f00e6e8cd7d"
@@ -114,16 +114,26 @@ def test_tiny_checkpoint_equals_what_torch_loads(golden: Path) -> None:
     assert all(values.dtype == np.float32 and values.flags.c_contiguous for values in state.values())
 
 
+def test_bfloat16_checkpoint_equals_what_torch_loads(golden: Path) -> None:
+    state = read_state(golden / "nano-tiny" / "model.pt")
+    assert digest(state) == NANO_SHA256
+    assert all(values.dtype == np.float32 and values.flags.c_contiguous for values in state.values())
+
+
 @pytest.mark.parametrize(
-    ("folder", "sha256"),
-    [
-        ("models/digits/sensevoice", DIGITS_SHA256),
-        ("models/fsmn-vad", VAD_SHA256),
-        ("golden/checkpoints/nano-tiny", NANO_SHA256),
-    ],
+    ("folder", "sha256"), [("models/digits/sensevoice", DIGITS_SHA256), ("models/fsmn-vad", VAD_SHA256)]
 )
-def test_trained_and_bfloat16_checkpoints_equal_what_torch_loads(shared: Path, folder: str, sha256: str) -> None:
+def test_trained_checkpoints_equal_what_torch_loads(shared: Path, folder: str, sha256: str) -> None:
     assert digest(read_state(shared / folder / "model.pt")) == sha256
+
+
+def test_tensor_is_read_only_when_it_is_asked_for(file: Path) -> None:
+    save(file, program(table({"a": tensor((8,), (1,)), "b": tensor((8,), (1,), key="none")})), {"0": EIGHT})
+    with open_state(file) as state:
+        assert state["a"].read().tolist() == list(range(8))
+        assert state["b"].shape == (8,)
+        with pytest.raises(ModelFileError, match="storage 'none' is missing"):
+            state["b"].read()
 
 
 @pytest.mark.parametrize(

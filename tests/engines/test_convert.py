@@ -1,12 +1,10 @@
 """Checkpoints become GGUF files in the published layout; broken ones become one line that says what is wrong."""
 
-import contextlib
 import errno
-import hashlib
 import json
 import shutil
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import gguf
@@ -14,14 +12,14 @@ import numpy as np
 import pytest
 
 from liveasr import store
-from liveasr.engines.checkpoint import StoredTensor, open_state, read_state
+from liveasr.engines.checkpoint import read_state
 from liveasr.engines.cmvn import read_kaldi
 from liveasr.engines.convert import WeightType, convert
 from liveasr.engines.registry import open_engine
 from liveasr.errors import ModelFileError, OutputError
 from liveasr.gguf_file import GgufFile
-from liveasr.types import Float32Array
 from tests.engines.conftest import Converted
+from tests.engines.spoiled import drop, half, in_memory, into_folder, put, setting, with_state
 from tests.helpers import open_files
 
 WEIGHT_TYPES: tuple[WeightType, ...] = ("f32", "f16", "q8_0")
@@ -38,21 +36,6 @@ STREAMING_NUMBERS = {
     "chunk.past": 0, "chunk.now": 10, "chunk.ahead": 5, "encoder_look_back": 4, "decoder_look_back": 1,
     "vocab_size": 256,
 }  # fmt: skip
-# Of what the reference tools' own writer of this layout makes of nano-tiny.
-NANO_SHA256: dict[WeightType, tuple[str, str]] = {
-    "f32": (
-        "2f5de3c0c18e5725faca3b08be93b0bbb9934941db233b12803d378002beda56",
-        "1988c4c488f277b5bf423690bb79e919c0056b9d03365212aa46c97a014bbdd9",
-    ),
-    "f16": (
-        "ae9ba712c7e3926183a9b17af129e938ce07b5aa529c55672687b6512a7eae3c",
-        "08bdf9e3975dbb5fc26be46ce7b9484d4e403bf6fbd2b8ddaeff8b192173dbea",
-    ),
-    "q8_0": (
-        "071c2b47187606db66ee4b5f3c710f0a2b1463fd698a830d6e14629de8029b5c",
-        "39a855e8c2621c9ab3ec8b30adf9b5e59a97d7fea8d80ee3d48c1de2e8f22287",
-    ),
-}
 VAD_KEYS = ("input_dim", "input_affine_dim", "linear_dim", "proj_dim", "fsmn_layers", "lorder", "output_affine_dim",
             "output_dim", "n_mels", "lfr_m", "lfr_n")  # fmt: skip
 
@@ -200,17 +183,6 @@ def test_page_about_the_streaming_layout_names_every_key(golden: Path, output: P
 
 
 @pytest.mark.parametrize("weight_type", WEIGHT_TYPES)
-def test_tiny_nano_becomes_two_files_byte_for_byte_those_of_another_writer(
-    golden: Path, output: Path, weight_type: WeightType
-) -> None:
-    language_model = output.with_name("model-llm.gguf")
-    assert convert(golden / "nano-tiny", output, weight_type) == {output: 105, language_model: 24}
-    digests = tuple(hashlib.sha256(path.read_bytes()).hexdigest() for path in (output, language_model))
-    assert digests == NANO_SHA256[weight_type]
-    assert set(output.parent.iterdir()) == {output, language_model}
-
-
-@pytest.mark.parametrize("weight_type", WEIGHT_TYPES)
 def test_vad_is_written_in_the_published_layout_and_never_shrinks(
     shared: Path, output: Path, weight_type: WeightType
 ) -> None:
@@ -249,39 +221,6 @@ def test_file_that_is_there_is_replaced_and_readable_by_all(golden: Path, output
 
 
 # What broken checkpoints become.
-
-
-def drop(name: str) -> Callable[[Path], object]:
-    return lambda folder: (folder / name).unlink()
-
-
-def put(name: str, content: bytes) -> Callable[[Path], object]:
-    return lambda folder: (folder / name).write_bytes(content)
-
-
-def setting(old: str, new: str) -> Callable[[Path], object]:
-    def change(folder: Path) -> None:
-        text = (folder / "config.yaml").read_text(encoding="utf-8")
-        assert old in text
-        (folder / "config.yaml").write_text(text.replace(old, new), encoding="utf-8")
-
-    return change
-
-
-def into_folder(name: str) -> Callable[[Path], object]:
-    def change(folder: Path) -> None:
-        (folder / name).unlink()
-        (folder / name).mkdir()
-
-    return change
-
-
-def half(name: str) -> Callable[[Path], object]:
-    def change(folder: Path) -> None:
-        content = (folder / name).read_bytes()
-        (folder / name).write_bytes(content[: len(content) // 2])
-
-    return change
 
 
 BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
@@ -404,22 +343,6 @@ def test_broken_streaming_paraformer_is_named_with_the_reason(
     assert str(caught.value).startswith(f"{folder / part}: ")
     assert reason in str(caught.value)
     assert not list(output.parent.iterdir())
-
-
-def with_state(monkeypatch: pytest.MonkeyPatch, change: Callable[[dict[str, StoredTensor]], object]) -> None:
-    """Let convert see other tensors than the checkpoint's."""
-
-    @contextlib.contextmanager
-    def changed(path: Path) -> Iterator[dict[str, StoredTensor]]:
-        with open_state(path) as state:
-            change(state)
-            yield state
-
-    monkeypatch.setattr("liveasr.engines.convert.open_state", changed)
-
-
-def in_memory(array: Float32Array) -> StoredTensor:
-    return StoredTensor(array.shape, array.copy)
 
 
 @pytest.mark.parametrize(

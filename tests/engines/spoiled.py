@@ -1,0 +1,59 @@
+"""Ways to break a checkpoint folder, and to let its tensors be others."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from liveasr.engines.checkpoint import StoredTensor, open_state
+from liveasr.types import Float32Array
+
+
+def drop(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).unlink()
+
+
+def put(name: str, content: bytes) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def setting(old: str, new: str, name: str = "config.yaml") -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        text = (folder / name).read_text(encoding="utf-8")
+        assert old in text
+        (folder / name).write_text(text.replace(old, new), encoding="utf-8")
+
+    return change
+
+
+def into_folder(name: str) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        (folder / name).unlink()
+        (folder / name).mkdir()
+
+    return change
+
+
+def half(name: str) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(content[: len(content) // 2])
+
+    return change
+
+
+def with_state(monkeypatch: pytest.MonkeyPatch, change: Callable[[dict[str, StoredTensor]], object]) -> None:
+    """Let convert see other tensors than the checkpoint's."""
+
+    @contextlib.contextmanager
+    def changed(path: Path) -> Iterator[dict[str, StoredTensor]]:
+        with open_state(path) as state:
+            change(state)
+            yield state
+
+    monkeypatch.setattr("liveasr.engines.convert.open_state", changed)
+
+
+def in_memory(array: Float32Array) -> StoredTensor:
+    return StoredTensor(array.shape, array.copy)
