@@ -16,6 +16,7 @@ import weakref
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -171,7 +172,7 @@ class _Running:
                 stderr=self._said,
                 start_new_session=True,
             )
-        self._finalizer = weakref.finalize(self, _end, self.process, self._control)
+        self._finalizer = weakref.finalize(self, _end, self.process, self._control, self._said)
         greeting = Connection(self._control.dup().detach())
         try:
             reply = _receive(greeting, _START_S)
@@ -188,9 +189,9 @@ class _Running:
     def connect(self) -> _Link:
         """A new lane; OSError where the process is gone."""
         here, there = socket.socketpair()
-        with there:
+        with here, there:
             socket.send_fds(self._control, [b"+"], [there.fileno()])
-        return _Link(Connection(here.detach()), self)
+            return _Link(Connection(here.detach()), self)
 
     def bury(self) -> str:
         """Close it after it died or fell silent, and say what became of it."""
@@ -199,9 +200,11 @@ class _Running:
         except subprocess.TimeoutExpired:
             self.close()
             return "did not answer, and was stopped"
+        last = ""
+        if not self._said.closed:  # by another lane, which told
+            self._said.seek(0)
+            last = self._said.read().decode(errors="replace").strip().rpartition("\n")[2]
         self.close()
-        self._said.seek(0)
-        last = self._said.read().decode(errors="replace").strip().rpartition("\n")[2]
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         return f"{how}: {last}" if last else how
 
@@ -210,10 +213,11 @@ class _Running:
         self._finalizer()
 
 
-def _end(process: subprocess.Popen[bytes], control: socket.socket) -> None:
+def _end(process: subprocess.Popen[bytes], control: socket.socket, said: IO[bytes]) -> None:
     control.close()
     process.kill()  # it holds nothing that could be lost
     process.wait()
+    said.close()
 
 
 def _receive(connection: Connection, within_s: float) -> Reply:
