@@ -10,7 +10,7 @@ from pathlib import Path
 
 from liveasr import store
 from liveasr.errors import MissingExtraError, ModelError, ModelFileError
-from liveasr.gguf_file import GgufFile
+from liveasr.gguf_file import GgufFile, peek_architecture
 
 LANGUAGE_MODEL_ARCHITECTURE = "qwen3"
 _WIDTH_OF_ADAPTOR = "funasr.adp.llm_dim"
@@ -70,6 +70,8 @@ def _own_language_model(encoder: Path) -> Path:
 
 def _rank(path: Path, width: int) -> tuple[int, int] | None:
     """Of a language model that fits, what to compare it by, the least being the best; None of any other file."""
+    if peek_architecture(path) not in (None, LANGUAGE_MODEL_ARCHITECTURE):
+        return None
     try:
         with GgufFile(path) as file:
             if file.architecture != LANGUAGE_MODEL_ARCHITECTURE or file.integer(_WIDTH_OF_EMBEDDINGS) != width:

@@ -22,8 +22,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from liveasr import store
 from liveasr.errors import ModelFileError
-from liveasr.gguf_file import DEFAULT_ALIGNMENT, MAX_ENTRIES, MAX_STRINGS, TENSOR_TYPES, GgufFile
+from liveasr.gguf_file import DEFAULT_ALIGNMENT, MAX_ENTRIES, MAX_STRINGS, TENSOR_TYPES, GgufFile, peek_architecture
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
 TYPE_F32, TYPE_F16, TYPE_Q8_0, TYPE_Q4_K = 0, 1, 8, 12
@@ -334,6 +335,52 @@ def test_architecture_has_to_fit_a_message(model: Path, name: str) -> None:
                 _ = file.architecture
         else:
             assert file.architecture == ""
+
+
+def test_the_architecture_is_seen_at_a_glance_where_it_comes_first(written: Path, model: Path) -> None:
+    assert peek_architecture(written) == "test-model"
+    for name in ("digits", "digits-paraformer", "fsmn-vad"):
+        with GgufFile(store.built_in(name)) as file:
+            assert peek_architecture(file.path) == file.architecture
+    last = pair("other", U32, struct.pack("<I", 1)), pair("general.architecture", STRING, text("qwen3"))
+    model.write_bytes(image(last))
+    assert peek_architecture(model) is None
+    model.write_bytes(image(last[::-1]))
+    assert peek_architecture(model) == "qwen3"
+
+
+def test_a_glance_at_anything_else_tells_nothing(model: Path, tmp_path: Path) -> None:
+    whole = image((pair("general.architecture", STRING, text("qwen3")),))
+    end = whole.index(b"qwen3") + len(b"qwen3")
+    assert peek_architecture(model) is None
+    assert peek_architecture(tmp_path) is None
+    for size in range(end):
+        model.write_bytes(whole[:size])
+        assert peek_architecture(model) is None
+    model.write_bytes(whole[:end])
+    assert peek_architecture(model) == "qwen3"
+    model.write_bytes(b"FUGG" + whole[4:])
+    assert peek_architecture(model) is None
+    model.write_bytes(image((pair("general.architecture", STRING, text("x" * 1000)),)))
+    assert peek_architecture(model) is None
+
+
+@pytest.mark.parametrize(
+    ("tensors", "kind"),
+    [
+        ((), "f32"),
+        ((("a", (8,), TYPE_F32),), "f32"),
+        ((("a", (8,), TYPE_F32), ("b", (32, 8), TYPE_Q8_0)), "q8_0"),
+        ((("a", (64,), TYPE_F32), ("b", (32,), TYPE_F16), ("c", (32,), TYPE_F16)), "f32"),
+    ],
+)
+def test_the_type_of_a_file_is_that_of_most_of_its_bytes(
+    model: Path, tensors: tuple[tuple[str, tuple[int, ...], int], ...], kind: str
+) -> None:
+    headers = tuple(tensor(name, ne, type_id, 1024 * place) for place, (name, ne, type_id) in enumerate(tensors))
+    model.write_bytes(image(tensors=headers, data_bytes=1024 * len(tensors)))
+    with GgufFile(model) as file:
+        assert file.weight_type == kind
 
 
 # What is no file at all.

@@ -3,6 +3,7 @@
 import { allowed, CaptureError } from "./capture.js";
 import { clock } from "./export.js";
 import { Follower } from "./follow.js";
+import { Hotwords } from "./hotwords.js";
 import { Keep } from "./keep.js";
 import { Meter } from "./meter.js";
 import { Choice, fetchModels, ModelsError } from "./models.js";
@@ -31,6 +32,7 @@ const keep = new Keep(transcript, notices, {
   copy: $("copy"), txt: $("save-txt"), srt: $("save-srt"), clear: $("clear"), feedback: $("feedback"),
 });
 const choice = new Choice($("model"), $("language"), $("itn"), chosen);
+const hotwords = new Hotwords($("hotwords-row"), $("hotwords"), $("hotwords-fault"));
 let run = null;
 let clockMs = 0; // of the page: all the sound since it was empty
 
@@ -45,7 +47,7 @@ function enter(state, words = STATES[state]) {
   document.body.dataset.state = state;
   $("state").textContent = words;
   document.title = state === "idle" ? "liveasr" : `${words} · liveasr`;
-  choice.disabled = run !== null;
+  choice.disabled = hotwords.disabled = run !== null;
   $("verb").textContent = run === null ? "Start" : state === "finishing" ? "Finishing" : "Stop";
   $("toggle").ariaDisabled = String(state === "finishing"); // "disabled" would take the keyboard's place away
   $("welcome").hidden = run !== null || !transcript.empty;
@@ -54,6 +56,7 @@ function enter(state, words = STATES[state]) {
 
 function chosen() {
   $("demonstration").hidden = !choice.model?.demonstration;
+  hotwords.offered = choice.model?.hotwords ?? false;
   view.language = choice.language;
 }
 
@@ -84,6 +87,7 @@ function tellAboutServer({ status, message }) {
 async function start() {
   $("elapsed").textContent = "";
   if (choice.model === null && !(await loadModels())) return;
+  if (!hotwords.ready()) return;
   notices.hide();
   if (transcript.empty) clockMs = 0;
   const url = new URL("v1/stream", document.baseURI);
@@ -111,7 +115,7 @@ async function start() {
 
 function settings() {
   enter("connecting");
-  return { model: choice.model.name, language: choice.language, itn: choice.itn };
+  return { model: choice.model.name, language: choice.language, itn: choice.itn, hotwords: hotwords.words };
 }
 
 function stop() {

@@ -20,7 +20,7 @@ const PING_MS = 5_000; // after the last message, while there is no sound
 const BEAT_MS = 1_000;
 const HELD = new Set(["transcript", "ack", "done"]);
 const KEPT_MS = 30_000;
-const SEGMENT_MS = 20_000; // the longest, unless the start message says otherwise
+const SEGMENT_MS = 20_000; // the longest that a model has of its own, unless the start message says otherwise
 const BEYOND_SEGMENT_MS = 10_000;
 
 export class Session {

@@ -54,7 +54,7 @@ def serve(
     new_detector = detector_maker(vad)
     listeners = listen(host, port)
     offered = [_offer(path, threads) for path in _chosen(models)]
-    offered, partials_path = _with_partials(offered, partials)
+    offered, partials_path = with_partials(offered, partials)
     streaming = open_partials(partials_path, threads)
     partial_lanes = None
     if partials_path is not None and streaming is not None:
@@ -102,7 +102,7 @@ def _offer(path: Path, threads: int | None) -> OfferedModel:
     return OfferedModel(store.name_of(path), [*_more_lanes(engine), engine], demonstration)
 
 
-def _with_partials(offered: Sequence[OfferedModel], wanted: str | None) -> tuple[list[OfferedModel], Path | None]:
+def with_partials(offered: Sequence[OfferedModel], wanted: str | None) -> tuple[list[OfferedModel], Path | None]:
     """The models, each told whether another gives its partials, and the file of that one.
 
     There is one at most. Where models would have different ones by default, the first of them decides.

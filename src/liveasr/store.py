@@ -8,7 +8,7 @@ from pathlib import Path
 from platformdirs import user_data_path
 
 from liveasr.errors import ModelError, ModelNotFoundError
-from liveasr.gguf_file import GgufFile
+from liveasr.gguf_file import GgufFile, peek_architecture
 
 FOLDER_VARIABLE = "LIVEASR_MODELS"
 DEMONSTRATION_MODEL = "digits"
@@ -123,6 +123,8 @@ def _ranked(paths: Iterable[Path], architectures: tuple[str, ...]) -> list[Path]
     """Those among files that hold a model of these architectures, the best first."""
     ranked = []
     for path in paths:
+        if peek_architecture(path) not in (None, *architectures):
+            continue
         try:
             with GgufFile(path) as file:
                 if file.architecture in architectures:
