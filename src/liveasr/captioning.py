@@ -14,7 +14,7 @@ from liveasr.clients.dial import TOKEN_VARIABLE
 from liveasr.clients.keep import Keep
 from liveasr.clients.playback import Recording
 from liveasr.clients.ws import RECONNECT_S, connect
-from liveasr.engines.base import DecodeOptions, Engine, StreamingEngine
+from liveasr.engines.base import DecodeOptions, Engine
 from liveasr.errors import UsageError
 from liveasr.stream import capture
 from liveasr.stream.detect import DetectorKind, detector_maker
@@ -65,8 +65,8 @@ def live(
     with Recording(file) if file else contextlib.nullcontext() as recording:
         if server is None:
             engine, name = options.open_model(model, threads, cmvn, language)
-            streaming = options.open_partials(partials, threads)
-            opened = _own(engine, streaming, name, DecodeOptions(language, itn), vad or "fsmn", config)
+            hearing = options.open_partials(partials, threads)
+            opened = _own(engine, hearing, name, DecodeOptions(language, itn), vad or "fsmn", config)
         else:
             opened = _remote(server, model, language, itn, token, reconnect_s, config)
         _caption(opened, recording, file, found, save, realtime=realtime, force=force)
@@ -126,14 +126,14 @@ def _caption(
 @contextlib.asynccontextmanager
 async def _own(
     engine: Engine,
-    streaming: StreamingEngine | None,
+    partials: Engine | None,
     name: str,
     decoding: DecodeOptions,
     vad: DetectorKind,
     config: VadConfig,
 ) -> AsyncIterator[tuple[captions.Stream, str]]:
     """A stream in this process."""
-    async with live_recognizer(engine, detector_maker(vad), streaming) as recognizer:
+    async with live_recognizer(engine, detector_maker(vad), partials) as recognizer:
         yield recognizer.open(decoding, config), name
 
 

@@ -130,11 +130,11 @@ def bench_live(
 ) -> int:
     """`liveasr bench live`."""
     engine, name = open_model(model, threads, None)
-    streaming = open_partials(partials, threads)
+    hearing = open_partials(partials, threads)
     figures = live_measuring.LiveFigures()
 
     async def play() -> None:
-        async with live_recognizer(engine, detector_maker("fsmn"), streaming) as recognizer:
+        async with live_recognizer(engine, detector_maker("fsmn"), hearing) as recognizer:
             for file in files:
                 with batch.open_audio(file) as audio:
                     stream = recognizer.open(DecodeOptions(), VadConfig())

@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 
 from liveasr import store
-from liveasr.engines.base import Engine, StreamingEngine
+from liveasr.engines.base import AutoregressiveEngine, Engine
 from liveasr.engines.registry import ARCHITECTURES, open_engine
 from liveasr.errors import UsageError
 from liveasr.stream.detect import DetectorKind
@@ -45,19 +45,22 @@ def notice_demonstration(model: str, where_to_get_more: str) -> None:
     _log.warning("'%s' is a demonstration: it knows ten words, zero to nine, in English. %s", model, where_to_get_more)
 
 
-def open_partials(model: str | None, threads: int | None) -> StreamingEngine | None:
-    """The engine of the streaming model that is to give the partials, if one is named.
+def open_partials(model: str | None, threads: int | None) -> Engine | None:
+    """The engine of the model that is to give the partials, if one is named.
 
     Raises:
-        UsageError: it does not stream.
+        UsageError: it writes, so it cannot keep up with partials.
     """
     if model is None:
         return None
     path = store.find(model)
     engine = open_engine(path, threads)
-    if not isinstance(engine, StreamingEngine):
+    if isinstance(engine, AutoregressiveEngine):
         engine.close()
-        raise UsageError(f"{path.stem} does not stream; --partials takes a model that does, as paraformer-streaming")
+        raise UsageError(
+            f"--partials {path.stem}: it writes word by word, too slowly to be asked while someone speaks; "
+            "name a quicker model, as paraformer-streaming or sensevoice-small"
+        )
     return engine
 
 

@@ -53,10 +53,10 @@ def serve(
     new_detector = detector_maker(vad)
     listeners = listen(host, port)
     offered = [_offer(path, threads) for path in _chosen(models)]
-    streaming = open_partials(partials, threads)
+    hearing = open_partials(partials, threads)
     partial_lanes = None
-    if partials is not None and streaming is not None:
-        partial_lanes = store.find(partials).stem, [*_more_lanes(streaming), streaming]
+    if partials is not None and hearing is not None:
+        partial_lanes = store.find(partials).stem, [*_more_lanes(hearing), hearing]
     page = Path(str(resources.files("liveasr.clients"))) / "web"
     config = ServiceConfig(max_sessions=max_sessions, idle_s=idle_s, resume_s=resume_s, session_s=session_s)
     app = create_app(lambda: Service(offered, new_detector, config, partial_lanes), access, page)
