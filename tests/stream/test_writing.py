@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import zlib
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -43,9 +43,9 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 def final_request(number: int = 0) -> DecodeRequest:
-    frames = np.zeros((98, 80), np.float32)
-    segment = Segment(number, 0, SECOND, False, frames)
-    return DecodeRequest(number, True, 0, 1000, np.zeros((17, 560), np.float32), segment)
+    """For two seconds, which can be cut in two."""
+    segment = Segment(number, 0, 2 * SECOND, False, np.zeros((198, 80), np.float32))
+    return DecodeRequest(number, True, 0, 2000, np.zeros((33, 560), np.float32), segment)
 
 
 def gated(*answers: Hypothesis) -> FakeAutoregressiveEngine:
@@ -243,12 +243,21 @@ def test_drafts_come_in_order_before_the_answer() -> None:
     run(work())
 
 
-def test_drafts_for_a_slow_loop_do_not_pile_up() -> None:
+def test_drafts_for_a_slow_loop_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         engine = FakeAutoregressiveEngine([said("word " * 500)])
         pool = DecodePool([engine])
         seen: list[int] = []
         answers: list[Decoded] = []
+        calls: list[object] = []
+        loop = asyncio.get_running_loop()
+        call = loop.call_soon_threadsafe
+
+        def counted(callback: Callable[..., object], *arguments: Any) -> asyncio.Handle:
+            calls.append(callback)
+            return call(callback, *arguments)
+
+        monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
         await pool.submit(
             pool.new_session(),
             final_request(),
@@ -260,6 +269,7 @@ def test_drafts_for_a_slow_loop_do_not_pile_up() -> None:
             pass  # the loop has no turn
         await until(lambda: bool(answers))
         assert len(seen) <= 2
+        assert len(calls) <= 2 + len(seen)  # that there is room, each draft shown, the answer
         assert seen[-1] == 500
         await pool.close()
 
