@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 
 from liveasr.engines.base import DecodeOptions
 from liveasr.errors import LiveasrError
-from liveasr.stream.partials import PartialStream
+from liveasr.stream.partials import PartialStream, WindowStream
 from liveasr.stream.session import DecodeRequest, Session
 from liveasr.stream.worker import Decoded, DecodePool
-from liveasr.types import SAMPLES_PER_MS, Float32Array, LiveTranscript, SpeechEnd, SpeechEvent, SpeechStart
+from liveasr.types import SAMPLES_PER_MS, Float32Array, Hypothesis, LiveTranscript, SpeechEnd, SpeechEvent, SpeechStart
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class LiveStream:
         session: a fresh one.
         pool: where its decodes are done.
         options: for every decode.
-        partials: what hears the partials, if a streaming engine does.
+        partials: what hears the partials; by default the lanes of the pool, between finals.
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class LiveStream:
         self._session = session
         self._pool = pool
         self._options = options
-        self._partials = partials
         self._key = pool.new_session()
+        self._partials = partials or WindowStream(pool, self._key)
         self._outputs: asyncio.Queue[Output | LiveasrError | None] = asyncio.Queue()
         self._turn = asyncio.Lock()
         self._idle = asyncio.Event()  # no final is waited for
@@ -133,17 +133,16 @@ class LiveStream:
             if isinstance(step, SpeechStart | SpeechEnd):
                 self._outputs.put_nowait(step)
                 continue
-            if step.is_next and self._partials is not None:
-                self._partials.submit(step, self._options, self._deliver)
-                continue
             if self._over:
                 return
-            if step.is_final:
-                self._idle.clear()
-                self._segments_ended += 1
-                self._ended_at[step.segment_id] = self.heard_ms
+            if not step.is_final:
+                self._partials.submit(step, self._options, self._deliver)
+                continue
+            self._idle.clear()
+            self._segments_ended += 1
+            self._ended_at[step.segment_id] = self.heard_ms
             try:
-                await self._pool.submit(self._key, step, self._options, self._deliver)
+                await self._pool.submit(self._key, step, self._options, self._deliver, self._show)
             except asyncio.CancelledError:
                 self.cancel()  # this final would be waited for, and it never comes
                 raise
@@ -167,10 +166,14 @@ class LiveStream:
         if not self._session.finals_pending:
             self._idle.set()
 
+    def _show(self, request: DecodeRequest, written: Hypothesis) -> None:
+        if not self._over:
+            for transcript in self._session.drafted(request, written):
+                self._outputs.put_nowait(transcript)
+
     def _cancel_decodes(self) -> None:
         self._pool.cancel(self._key)
-        if self._partials is not None:
-            self._partials.cancel()
+        self._partials.cancel()
 
     def _tell_flushed(self) -> None:
         while self._flushes and self._finals >= self._flushes[0]:

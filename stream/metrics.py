@@ -52,6 +52,9 @@ class Metrics:
         self.dropped = Counter(
             "liveasr_partials_dropped", "Partials that a newer one overtook", model, registry=self.registry
         )
+        self.second_looks = Counter(
+            "liveasr_second_looks", "Finals looked at again, by outcome", ("model", "outcome"), registry=self.registry
+        )
         self.first_partial_s = Histogram(
             "liveasr_first_partial_seconds", "From the first sound of a segment to its first text", model,
             registry=self.registry, buckets=_LATENCIES_S,
@@ -70,6 +73,8 @@ class Metrics:
         self.decode_s.labels(model, kind).observe(answer.took_ms / 1000)
         self.queue_s.labels(model, kind).observe(answer.waited_ms / 1000)
         self.decoded_s.labels(model, kind).inc((answer.request.end_ms - answer.request.start_ms) / 1000)
+        if answer.second_look is not None:
+            self.second_looks.labels(model, answer.second_look).inc()
 
     async def watch_loop(self) -> None:
         """Measure the event loop until cancelled."""

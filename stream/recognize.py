@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from liveasr.engines.base import DecodeOptions, Engine
-from liveasr.stream import lfr
+from liveasr.engines.base import AutoregressiveEngine, DecodeOptions, Draft, Engine
+from liveasr.stream import lfr, second_look
+from liveasr.stream.second_look import Verdict
 from liveasr.stream.segmenter import Segment
 from liveasr.types import SAMPLES_PER_MS, Float32Array, Hypothesis, Transcript, Word
 
@@ -30,7 +31,31 @@ class Recognizer:
 
     def transcript(self, segment: Segment) -> Transcript:
         """The transcript of one segment, its times on the clock of the stream."""
-        return to_transcript(segment, self.decode(self.features(segment)))
+        verdict = decode_segment(self.engine, segment, self.features(segment), self.options)
+        return to_transcript(segment, verdict.hypothesis)
+
+
+def decode_segment(
+    engine: Engine,
+    segment: Segment,
+    features: Float32Array,
+    options: DecodeOptions,
+    draft: Draft = lambda _written: True,
+    heard: Hypothesis | None = None,
+) -> Verdict:
+    """What stands as said in a whole segment, for its final.
+
+    Args:
+        engine: what decodes.
+        segment: the segment.
+        features: (T, dims) its frames, stacked as the engine takes them.
+        options: what the caller wants.
+        draft: sees what is written, where the engine writes.
+        heard: what the partials of the segment agreed on, if there were any.
+    """
+    if isinstance(engine, AutoregressiveEngine):
+        return second_look.write(engine, features, segment.frames, options, draft, heard)
+    return Verdict(engine.decode(features, options))
 
 
 def to_transcript(segment: Segment, hypothesis: Hypothesis) -> Transcript:

@@ -3,19 +3,20 @@
 import asyncio
 import math
 import secrets
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from liveasr.engines.base import DecodeOptions, Engine, StreamingEngine
+from liveasr.engines.base import DecodeOptions, Engine
 from liveasr.errors import UsageError, WireError
 from liveasr.stream.conversation import Conversation
 from liveasr.stream.detect import Detector
 from liveasr.stream.live_recognizer import LiveRecognizer
 from liveasr.stream.messages import MAX_MESSAGE_BYTES, Limits, ModelInfo, Ready, Start
 from liveasr.stream.metrics import Metrics, SessionMetrics
-from liveasr.stream.partials import PartialLanes
+from liveasr.stream.partials import Partials, partials_by
 from liveasr.stream.protocol import ServerProtocol
 from liveasr.vad.config import VadConfig
 
@@ -100,7 +101,7 @@ class Service:
         models: at least one; the first serves clients that name none.
         new_detector: makes a session's voice activity detector.
         config: what clients are held to.
-        partials: name and lanes of a streaming model that gives the partials of the others, if one does.
+        partials: name and lanes of a model that gives the partials of the others, if one does; none that writes.
     """
 
     def __init__(
@@ -108,14 +109,14 @@ class Service:
         models: Sequence[OfferedModel],
         new_detector: Callable[[VadConfig], Detector],
         config: ServiceConfig,
-        partials: tuple[str, Sequence[StreamingEngine]] | None = None,
+        partials: tuple[str, Sequence[Engine]] | None = None,
     ) -> None:
         self.metrics = Metrics()
         self._offers = {model.name: model for model in models}
-        self._partials: PartialLanes | None = None
+        self._partials: Partials | None = None
         if partials is not None:
-            self._partials_name, engines = partials
-            self._partials = PartialLanes(engines, partial(self.metrics.decoded, self._partials_name))
+            name, engines = partials
+            self._partials = partials_by(engines, partial(self.metrics.decoded, name))
         self._recognizers = {
             model.name: LiveRecognizer(
                 model.engines,
@@ -125,7 +126,10 @@ class Service:
             )
             for model in models
         }
-        self._dropped = dict.fromkeys(self._recognizers, 0)  # partials, as far as the metrics have counted them
+        self._lanes: list[tuple[str, LiveRecognizer | Partials]] = [*self._recognizers.items()]
+        if partials is not None and self._partials is not None:
+            self._lanes.append((partials[0], self._partials))
+        self._dropped = Counter[str]()  # partials, by model, as far as the metrics have counted them
         self._config = config
         self._guests: set[Guest] = set()
         self._entries: dict[str, _Entry] = {}
@@ -272,13 +276,14 @@ class Service:
         self.metrics.sessions.set(self.sessions)
         self.metrics.connections.set(len(self._guests))
         self.metrics.lag_s.set(self.lag_ms / 1000)
-        for name, recognizer in self._recognizers.items():
-            pool = recognizer.pool
-            self.metrics.waiting.labels(name).set(recognizer.waiting)
-            self.metrics.dropped.labels(name).inc(pool.overtaken - self._dropped[name])
-            self._dropped[name] = pool.overtaken
-        if self._partials is not None:
-            self.metrics.waiting.labels(self._partials_name).set(self._partials.waiting)
+        waiting, overtaken = Counter[str](), Counter[str]()
+        for name, lanes in self._lanes:
+            waiting[name] += lanes.waiting
+            overtaken[name] += lanes.overtaken
+        for name, count in waiting.items():
+            self.metrics.waiting.labels(name).set(count)
+            self.metrics.dropped.labels(name).inc(overtaken[name] - self._dropped[name])
+        self._dropped = overtaken
         return self.metrics.text()
 
     async def drain(self, within_s: float) -> None:

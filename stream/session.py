@@ -2,6 +2,7 @@
 
     accept(samples) -> SpeechStart | SpeechEnd | DecodeRequest ...      whoever drives the session decodes the requests
     decoded(request, hypothesis, took_ms) -> LiveTranscript ...         and brings back what was heard
+    drafted(request, hypothesis) -> LiveTranscript ...                  or, before that, what is written of a final
 
 While a segment is open, partial requests ask for a decode of what is there. The first comes after 480 ms of speech; how
 soon the next one follows depends on how long the last one took, so that partials never take more than a share of the
@@ -10,11 +11,12 @@ committed already, so its cost is bounded however long the segment is. Where a s
 request holds only what is new of the segment, and the engine's answer is the whole of it so far.
 
 When a segment ends, one final request asks for all of it, cut exactly as the file transcriber cuts it, and its answer
-is the only final of that segment. Finals come out in the order of the stream.
+is the only final of that segment. Finals come out in the order of the stream. An engine that writes token by token can
+be watched: its drafts of a final cover what the partials heard, but commit nothing.
 """
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from liveasr.engines.base import FrontEnd
@@ -22,9 +24,10 @@ from liveasr.stream import lfr
 from liveasr.stream.detect import Detector
 from liveasr.stream.fbank import HOP_SAMPLES
 from liveasr.stream.lfr import OnlineLfr
+from liveasr.stream.overlay import overlaid
 from liveasr.stream.recognize import to_transcript
 from liveasr.stream.segmenter import Segment, Segmenter
-from liveasr.stream.spelling import spaced
+from liveasr.stream.spelling import joined, spaced
 from liveasr.stream.stabilize import Stabilizer
 from liveasr.types import (
     SAMPLES_PER_MS,
@@ -44,9 +47,11 @@ _FRAME_MS = HOP_SAMPLES // SAMPLES_PER_MS
 
 @dataclass(frozen=True, slots=True)
 class LiveConfig:
-    """How partials are made."""
+    """What is shown of a segment before its final, and how often."""
 
     partials: bool = True
+    drafts: bool = True
+    """Of finals, where the engine writes."""
     first_partial_ms: int = 480
     """Of speech, before the first partial of a segment."""
     partial_interval_ms: int = 320
@@ -59,6 +64,15 @@ class LiveConfig:
     """As in VadConfig: nothing is committed that a forced cut may still move to the next segment."""
     cut_ms: int = 5_000
     """How far back a forced cut may lie."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartialInput:
+    """What the engine of the partials takes."""
+
+    front_end: FrontEnd
+    streaming: bool
+    """Each row of a segment once, and not its end again and again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,6 +88,8 @@ class DecodeRequest:
     """(T, dims) stacked frames, as the engine takes them."""
     segment: Segment | None = None
     """Of a final."""
+    heard: Hypothesis | None = None
+    """For a final, what the partials agreed on, if they did; times count from the start of the segment."""
     is_next: bool = False
     """The features follow those of the segment's last request: they are for the streaming engine."""
 
@@ -95,6 +111,11 @@ class _Live:
     """Where the audio of the last request ended."""
     answered_until_ms: int = 0
     """Where the audio of the last partial applied ended."""
+    draft: list[Word] = field(default_factory=list)
+    """What is written of the final, spaced."""
+    shown: tuple[str, str] = ("", "")
+    """Committed and tentative text of the last revision."""
+    shown_until_ms: int = 0
     rows: OnlineLfr | None = None
     """Of the frames that a streaming engine has got."""
     final: Transcript | None = None
@@ -107,15 +128,15 @@ class Session:
         detector: a fresh one.
         front_end: of the engine that decodes.
         config: how partials are made.
-        streaming: front end of the streaming engine that gives the partials, if one does.
+        partials: what the engine of the partials takes, if that is another one.
     """
 
     def __init__(
-        self, detector: Detector, front_end: FrontEnd, config: LiveConfig, streaming: FrontEnd | None = None
+        self, detector: Detector, front_end: FrontEnd, config: LiveConfig, partials: PartialInput | None = None
     ) -> None:
         self.config = config
         self._front_end = front_end
-        self._streaming = streaming
+        self._partials = partials or PartialInput(front_end, streaming=False)
         self._detector = detector
         self._segmenter = Segmenter(detector)
         self._live: deque[_Live] = deque()  # in order; the last one is open while _open says so
@@ -155,8 +176,8 @@ class Session:
             hypothesis: what was heard.
             took_ms: how long the engine worked on it.
         """
-        live = next((each for each in self._live if each.segment_id == request.segment_id), None)
-        if live is None or live.final is not None:
+        live = self._awaited(request)
+        if live is None:
             return []
         if request.segment is None:
             return self._apply_partial(live, request, hypothesis, took_ms)
@@ -165,6 +186,18 @@ class Session:
         while self._live and (final := self._live[0].final) is not None:
             transcripts.append(_finish(self._live.popleft(), final))
         return transcripts
+
+    def drafted(self, request: DecodeRequest, hypothesis: Hypothesis) -> list[LiveTranscript]:
+        """Take what is written so far of the answer to the request for a final; shown, but nothing is committed."""
+        live = self._awaited(request)
+        if live is None or not self.config.drafts:
+            return []
+        live.draft = spaced(hypothesis.text, hypothesis.words)
+        return self._revise(live, request.end_ms)
+
+    def _awaited(self, request: DecodeRequest) -> _Live | None:
+        """The segment of a request, if its final is still to come."""
+        return next((each for each in self._live if each.segment_id == request.segment_id and not each.final), None)
 
     def _handle(self, steps: list[SpeechEvent | Segment]) -> list[SessionStep]:
         found: list[SessionStep] = []
@@ -178,12 +211,12 @@ class Session:
             elif isinstance(step, SpeechEnd):
                 self._open = False
             else:
-                found.append(self._final_request(step))
+                found.append(self._final_request(self._live[-1], step))
                 continue
             found.append(step)
         return found
 
-    def _final_request(self, segment: Segment) -> DecodeRequest:
+    def _final_request(self, live: _Live, segment: Segment) -> DecodeRequest:
         return DecodeRequest(
             segment_id=segment.segment_id,
             is_final=True,
@@ -191,6 +224,7 @@ class Session:
             end_ms=segment.end_sample // SAMPLES_PER_MS,
             features=lfr.stack(segment.frames, self._front_end.lfr_m, self._front_end.lfr_n),
             segment=segment,
+            heard=_stable(live, segment),
         )
 
     def _partial_request(self) -> DecodeRequest | None:
@@ -206,8 +240,9 @@ class Session:
             return None
         live.speech_at_request = speech
         live.asked_at_frame = end_frame
-        if self._streaming is not None:
-            return self._next_request(live, self._streaming, end_frame)
+        front_end = self._partials.front_end
+        if self._partials.streaming:
+            return self._next_request(live, front_end, end_frame)
         start_frame = self._window_start(live, end_frame)
         frames = self._segmenter.open_frames(start_frame)
         return DecodeRequest(
@@ -215,7 +250,7 @@ class Session:
             is_final=False,
             start_ms=start_frame * _FRAME_MS,
             end_ms=end_frame * _FRAME_MS,
-            features=lfr.stack(frames, self._front_end.lfr_m, self._front_end.lfr_n),
+            features=lfr.stack(frames, front_end.lfr_m, front_end.lfr_n),
         )
 
     def _next_request(self, live: _Live, front_end: FrontEnd, end_frame: int) -> DecodeRequest:
@@ -256,7 +291,6 @@ class Session:
         commit_until_ms = start_ms + max(
             self.config.max_segment_ms - self.config.cut_ms, self.config.max_segment_ms // 2
         )
-        before = (live.stabilizer.committed, live.stabilizer.tentative)
         heard_from_ms = start_ms if request.is_next else request.start_ms
         words = [
             Word(word.text, heard_from_ms + word.start_ms, heard_from_ms + word.end_ms)
@@ -266,23 +300,42 @@ class Session:
             live.stabilizer.follow(words, commit_until_ms)
         else:
             live.stabilizer.accept(words, request.end_ms, commit_until_ms)
-        if (live.stabilizer.committed, live.stabilizer.tentative) == before:
+        return self._revise(live, request.end_ms)
+
+    def _revise(self, live: _Live, heard_until_ms: int) -> list[LiveTranscript]:
+        """What there is to show of a segment, if it is something new."""
+        stabilizer = live.stabilizer
+        tentative = joined(overlaid(stabilizer.committed_words, stabilizer.tentative_words, live.draft))
+        live.shown_until_ms = max(live.shown_until_ms, heard_until_ms)
+        if (stabilizer.committed, tentative) == live.shown:
             return []
+        live.shown = (stabilizer.committed, tentative)
         live.revision += 1
         return [
             LiveTranscript(
                 segment_id=live.segment_id,
                 revision=live.revision,
-                committed=live.stabilizer.committed,
-                tentative=live.stabilizer.tentative,
-                start_ms=start_ms,
-                end_ms=request.end_ms,
+                committed=stabilizer.committed,
+                tentative=tentative,
+                start_ms=live.start_sample // SAMPLES_PER_MS,
+                end_ms=live.shown_until_ms,
             )
         ]
 
 
+def _stable(live: _Live, segment: Segment) -> Hypothesis | None:
+    """What the partials of a segment agreed on, as a hypothesis of it; None where they did on nothing.
+
+    Behind a forced cut they may have heard more than the segment holds.
+    """
+    start_ms, end_ms = segment.start_sample // SAMPLES_PER_MS, segment.end_sample // SAMPLES_PER_MS
+    within = [word for word in live.stabilizer.stable_words if (word.start_ms + word.end_ms) // 2 < end_ms]
+    words = [Word(word.text.strip(), word.start_ms - start_ms, word.end_ms - start_ms) for word in within]
+    return Hypothesis((), joined(within), tuple(words)) if words else None
+
+
 def _finish(live: _Live, final: Transcript) -> LiveTranscript:
-    live.stabilizer.finish(spaced(final.text, final.words))
+    live.stabilizer.finish(spaced(final.text, final.words), written=bool(live.draft))
     return LiveTranscript(
         segment_id=live.segment_id,
         revision=live.revision + 1,

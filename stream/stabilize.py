@@ -14,7 +14,8 @@ What the final hears otherwise before that stays as it was in `committed`; the f
 
 from collections.abc import Sequence
 
-from liveasr.stream.spelling import joined
+from liveasr.stream.overlay import behind
+from liveasr.stream.spelling import continued, joined
 from liveasr.types import Word
 
 HOLD_BACK_MS = 500
@@ -32,6 +33,7 @@ class Stabilizer:
     def __init__(self) -> None:
         self._committed: list[Word] = []
         self._last: list[Word] = []  # the uncommitted words of the last hypothesis
+        self._agreed = 0  # of those, the first so many would be committed if they were not so late
 
     @property
     def committed(self) -> str:
@@ -48,6 +50,16 @@ class Stabilizer:
         """The words of `committed`."""
         return self._committed
 
+    @property
+    def tentative_words(self) -> Sequence[Word]:
+        """The words of `tentative`."""
+        return self._last
+
+    @property
+    def stable_words(self) -> Sequence[Word]:
+        """All that hypotheses agreed on, with what is not committed only because it was heard too late."""
+        return self._committed + self._last[: self._agreed]
+
     def accept(self, words: Sequence[Word], heard_until_ms: int, commit_until_ms: int) -> None:
         """Take the next hypothesis of the open segment.
 
@@ -59,15 +71,9 @@ class Stabilizer:
         new = self._uncommitted(words)
         limit_ms = min(heard_until_ms - HOLD_BACK_MS, commit_until_ms)
         agreed = 0
-        while (
-            agreed < min(len(new), len(self._last))
-            and _same(new[agreed], self._last[agreed])
-            and new[agreed].end_ms <= limit_ms
-        ):
+        while agreed < min(len(new), len(self._last)) and _same(new[agreed], self._last[agreed]):
             agreed += 1
-        agreed = _without_repetition(self._committed, new[:agreed])
-        self._committed += new[:agreed]
-        self._last = new[agreed:]
+        self._commit(new, _without_repetition(self._committed, new[:agreed]), limit_ms)
 
     def follow(self, words: Sequence[Word], commit_until_ms: int) -> None:
         """Take the next hypothesis of an engine that takes nothing back: it only grows at its end.
@@ -79,17 +85,28 @@ class Stabilizer:
             commit_until_ms: commit nothing that ends later.
         """
         new = list(words[len(self._committed) :])
-        certain = len(new) - (bool(new) and new[-1].text[-1].isascii())
+        self._commit(new, len(new) - (bool(new) and new[-1].text[-1].isascii()), commit_until_ms)
+
+    def finish(self, words: Sequence[Word], *, written: bool = False) -> None:
+        """Close the segment with the words of its final, spaced.
+
+        Args:
+            words: of the final.
+            written: their times are no evidence, since the engine that wrote them has none: what is committed covers as
+                many of them as it has words.
+        """
+        self._committed += behind(self._committed, words) if written else self._uncommitted(words)
+        self._last = []
+        self._agreed = 0
+
+    def _commit(self, new: Sequence[Word], agreed: int, until_ms: int) -> None:
+        """Take the uncommitted words of a hypothesis, and commit those agreed on that do not end later."""
         sure = 0
-        while sure < certain and new[sure].end_ms <= commit_until_ms:
+        while sure < agreed and new[sure].end_ms <= until_ms:
             sure += 1
         self._committed += new[:sure]
-        self._last = new[sure:]
-
-    def finish(self, words: Sequence[Word]) -> None:
-        """Close the segment with the words of its final, spaced."""
-        self._committed += self._uncommitted(words)
-        self._last = []
+        self._last = list(new[sure:])
+        self._agreed = agreed - sure
 
     def _uncommitted(self, words: Sequence[Word]) -> list[Word]:
         """The words behind the last committed one."""
@@ -98,20 +115,14 @@ class Stabilizer:
             return list(words[count:])
         until_ms = self._committed[-1].end_ms
         rest = [word for word in words if (word.start_ms + word.end_ms) // 2 > until_ms]
-        if rest and rest[0] is words[0] and not rest[0].text.startswith(" "):
+        if rest and rest[0] is words[0]:
             # The hypothesis begins here, so its first word has no space of its own.
-            rest[0] = _continued(self._committed[-1], rest[0])
+            rest[0] = continued(self._committed[-1], rest[0])
         return rest
 
 
 def _same(a: Word, b: Word) -> bool:
     return a.text.strip().casefold() == b.text.strip().casefold()
-
-
-def _continued(before: Word, word: Word) -> Word:
-    """The word with a space if it and the one before are of scripts that write them."""
-    spaced = before.text[-1].isascii() and word.text[0].isascii()
-    return Word(" " + word.text if spaced else word.text, word.start_ms, word.end_ms)
 
 
 def _without_repetition(committed: Sequence[Word], agreed: Sequence[Word]) -> int:

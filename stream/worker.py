@@ -10,11 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
-from liveasr.engines.base import DecodeOptions, Engine, EngineStream
+from liveasr.engines.base import DecodeOptions, Draft, Engine, EngineStream
 from liveasr.errors import EngineError, LiveasrError
+from liveasr.stream.recognize import decode_segment
 from liveasr.stream.schedule import DecodeQueue
+from liveasr.stream.second_look import Outcome, Verdict
 from liveasr.stream.session import DecodeRequest
 from liveasr.types import Hypothesis
 
@@ -35,9 +38,13 @@ class Decoded:
     """In the queue."""
     took_ms: float
     """In the engine."""
+    second_look: Outcome | None = None
+    """How a second look came out, if one was needed."""
 
 
 Deliver: TypeAlias = Callable[[Decoded], None]
+Show: TypeAlias = Callable[[DecodeRequest, Hypothesis], None]
+"""Sees what an engine that writes has written so far for a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,18 @@ class _Job:
     deliver: Deliver
     queued_at: float
     head: EngineStream | None = None
+    show: Show = lambda _request, _written: None
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    """A job in a lane. The lane's thread and the event loop share it."""
+
+    job: _Job
+    stopped: bool = False
+    """Nobody waits for it."""
+    draft: Hypothesis | None = None
+    """What is written and the event loop has not seen, though it was called."""
 
 
 class DecodePool:
@@ -74,8 +93,7 @@ class DecodePool:
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Event()
         self._next_session = 0
-        self._cancelled: set[int] = set()  # sessions whose running decode nobody waits for
-        self._running: dict[int, int] = {}  # decodes in lanes, by session
+        self._running: dict[int, list[_Running]] = {}  # what the lanes are at, by session
         self._blocked: set[int] = set()  # sessions that wait for room
         self._final_ms = 0.0  # of one final, lately
         self.decoded = 0
@@ -110,14 +128,34 @@ class DecodePool:
         return self._next_session
 
     def offer(
-        self, session: int, request: DecodeRequest, options: DecodeOptions, deliver: Deliver, head: EngineStream | None
+        self,
+        session: int,
+        request: DecodeRequest,
+        options: DecodeOptions,
+        deliver: Deliver,
+        head: EngineStream | None = None,
     ) -> None:
-        """Queue a partial; `head` goes on with its features, which are the next of a segment."""
+        """Queue a partial; with a `head`, that goes on with its features, which are the next of a segment."""
         self._add(session, _Job(request, options, deliver, time.monotonic(), head))
 
-    async def submit(self, session: int, request: DecodeRequest, options: DecodeOptions, deliver: Deliver) -> None:
-        """Queue a decode; its answer is delivered in the event loop. A final waits here until the queue has room."""
-        job = _Job(request, options, deliver, time.monotonic())
+    async def submit(
+        self,
+        session: int,
+        request: DecodeRequest,
+        options: DecodeOptions,
+        deliver: Deliver,
+        show: Show = lambda _request, _written: None,
+    ) -> None:
+        """Queue a decode. A final waits here until the queue has room.
+
+        Args:
+            session: whose.
+            request: what to decode.
+            options: what the session wants.
+            deliver: gets the answer, in the event loop.
+            show: gets what is written until then, in the event loop; where that is slow, only the latest.
+        """
+        job = _Job(request, options, deliver, time.monotonic(), show=show)
         if self._add(session, job):
             return
         self._blocked.add(session)
@@ -129,18 +167,24 @@ class DecodePool:
             self._blocked.discard(session)
 
     def cancel(self, session: int) -> None:
-        """Forget all that waits for a session; what a lane is at work on is not delivered."""
+        """Forget all that waits for a session; what a lane is at work on is not delivered.
+
+        An engine that writes stops at its next token, and its lane takes what comes next.
+        """
         self._blocked.discard(session)
         with self._changed:
             self._queue.cancel(session)
-            if self._running.get(session):
-                self._cancelled.add(session)
+            for running in self._running.get(session, ()):
+                running.stopped = True
         self._room.set()
 
     async def close(self) -> None:
-        """Stop the lanes, after the decodes they are at, and close their engines."""
+        """Stop the lanes, after the decodes they are at (or the next token of these), and close their engines."""
         with self._changed:
             self._closed = True
+            for decodes in self._running.values():
+                for running in decodes:
+                    running.stopped = True
             self._changed.notify_all()
         self._room.set()
         for thread in self._threads:
@@ -171,41 +215,69 @@ class DecodePool:
                 if taken is None:
                     return
                 session, job = taken
-                self._running[session] = self._running.get(session, 0) + 1
+                running = _Running(job)
+                self._running.setdefault(session, []).append(running)
             try:
                 self._loop.call_soon_threadsafe(self._room.set)
                 begun = time.monotonic()
-                result = _decode(engine, job)
+                verdict = _decode(engine, job, partial(self._drafted, running))
                 ended = time.monotonic()
-                answer = Decoded(job.request, result, (begun - job.queued_at) * 1000, (ended - begun) * 1000)
-                self._loop.call_soon_threadsafe(self._done, session, job, answer)
+                answer = Decoded(
+                    job.request,
+                    verdict.hypothesis if isinstance(verdict, Verdict) else verdict,
+                    (begun - job.queued_at) * 1000,
+                    (ended - begun) * 1000,
+                    verdict.second_look if isinstance(verdict, Verdict) else None,
+                )
+                self._loop.call_soon_threadsafe(self._done, session, running, answer)
             except RuntimeError:  # the loop is closed: nobody is left to tell
                 return
 
-    def _done(self, session: int, job: _Job, answer: Decoded) -> None:
+    def _drafted(self, running: _Running, written: Hypothesis) -> bool:
+        """In the lane: pass on what is written, and say whether to go on."""
+        with self._changed:
+            if running.stopped:
+                return False
+            on_its_way = running.draft is not None
+            running.draft = written
+        if not on_its_way:
+            try:
+                self._loop.call_soon_threadsafe(self._show, running)
+            except RuntimeError:  # the loop is closed
+                return False
+        return True
+
+    def _show(self, running: _Running) -> None:
+        """Back in the event loop, with the latest draft."""
+        with self._changed:
+            written, running.draft = running.draft, None
+        if written is not None and not running.stopped:
+            running.job.show(running.job.request, written)
+
+    def _done(self, session: int, running: _Running, answer: Decoded) -> None:
         """Back in the event loop."""
         self._observe(answer)
+        with self._changed:
+            self.decoded += 1
+            self._running[session].remove(running)
+            if not self._running[session]:
+                del self._running[session]
+        if running.stopped:
+            return
         if answer.request.is_final:
             weight = _FINAL_WEIGHT if self._final_ms else 1.0
             self._final_ms += weight * (answer.took_ms - self._final_ms)
-        with self._changed:
-            self.decoded += 1
-            self._running[session] -= 1
-            if self._running[session] == 0:
-                del self._running[session]
-                cancelled = session in self._cancelled
-                self._cancelled.discard(session)
-            else:
-                cancelled = session in self._cancelled
-        if not cancelled:
-            job.deliver(answer)
+        running.job.deliver(answer)
 
 
-def _decode(engine: Engine, job: _Job) -> Hypothesis | LiveasrError:
+def _decode(engine: Engine, job: _Job, draft: Draft) -> Verdict | LiveasrError:
+    request = job.request
     try:
         if job.head is not None:
-            return job.head.accept(job.request.features)
-        return engine.decode(job.request.features, job.options)
+            return Verdict(job.head.accept(request.features))
+        if request.segment is None:
+            return Verdict(engine.decode(request.features, job.options))
+        return decode_segment(engine, request.segment, request.features, job.options, draft, request.heard)
     except LiveasrError as error:
         return error
     except Exception as error:  # a lane must outlive whatever an engine does

@@ -1,6 +1,6 @@
-"""Two passes with real engines: a streaming Paraformer gives the partials, another model has the last word.
+"""Two passes with real engines: one model gives the partials, another has the last word.
 
-The streaming one has random weights, so its text is no language; what it may not do is change the finals.
+The streaming Paraformer has random weights, so its text is no language; what it may not do is change the finals.
 """
 
 import asyncio
@@ -11,17 +11,19 @@ from pathlib import Path
 import httpx
 import pytest
 
-from liveasr import store
+from liveasr import options, store
 from liveasr.clients.ws import connect
 from liveasr.engines.base import DecodeOptions, StreamingEngine
 from liveasr.engines.convert import convert
 from liveasr.engines.registry import open_engine
+from liveasr.errors import UsageError
 from liveasr.stream.decode import AudioFile
 from liveasr.stream.detect import detector_maker
 from liveasr.stream.live_recognizer import LiveRecognizer
 from liveasr.stream.messages import Start
 from liveasr.types import LiveTranscript
 from liveasr.vad.config import VadConfig
+from tests.fakes import FakeAutoregressiveEngine, said
 from tests.servers import ServerProcess
 
 SAID = ["three one four", "one five nine two", "six five"]
@@ -57,12 +59,41 @@ def test_a_language_that_only_the_second_model_can_be_told_is_told_to_that_one(s
     assert [line.partition("]  ")[2] for line in result.stdout.splitlines()] == SAID
 
 
-def test_a_model_that_does_not_stream_gives_no_partials_for_another(data: Path) -> None:
-    for command in (["live", "--file", str(data / "digits-clean.wav")], ["serve", "--port", "0"]):
-        result = run(*command, "--model", "digits", "--partials", "digits-paraformer")
-        assert result.returncode == 1
-        assert "does not stream" in result.stderr.splitlines()[-1]
-        assert "Traceback" not in result.stderr
+def test_a_model_that_does_not_stream_gives_partials_too(data: Path) -> None:
+    recording = str(data / "digits-clean.wav")
+    result = run("live", "--file", recording, "--model", "digits-paraformer", "--partials", "digits")
+    assert result.returncode == 0, result.stderr
+    alone = run("live", "--file", recording, "--model", "digits-paraformer")
+    assert result.stdout == alone.stdout
+    seen: list[LiveTranscript] = []
+
+    async def work(url: str) -> None:
+        async with connect(url, Start(model="digits-paraformer")) as stream:
+            with AudioFile(data / "digits-clean.wav") as audio:
+                for block in audio.blocks():
+                    for start in range(0, block.size, 1600):
+                        await stream.feed(block[start : start + 1600])
+                        await asyncio.sleep(0.01)
+            await stream.finish()
+            seen.extend([each async for each in stream.outputs() if isinstance(each, LiveTranscript)])
+
+    with ServerProcess("--model", "digits-paraformer", "--partials", "digits") as server:
+        asyncio.run(asyncio.wait_for(work(server.url), 60))
+        figures = httpx.get(f"{server.url}/metrics").text
+        assert server.stop()[0] == 0
+    assert 'liveasr_decode_seconds_count{kind="partial",model="digits"}' in figures
+    assert 'liveasr_decode_seconds_count{kind="partial",model="digits-paraformer"}' not in figures
+    assert 'liveasr_decode_seconds_count{kind="final",model="digits-paraformer"} 3.0' in figures
+    assert len([each for each in seen if each.final]) == 3
+    assert any(not each.is_final for each in seen)
+
+
+def test_a_model_that_writes_gives_no_partials_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = FakeAutoregressiveEngine([said("never")])
+    monkeypatch.setattr(options, "open_engine", lambda _path, _threads: engine)
+    with pytest.raises(UsageError, match=r"--partials digits: .*as paraformer-streaming or sensevoice-small"):
+        options.open_partials(Path("digits.gguf"), None)
+    assert engine.closed
 
 
 def test_a_server_has_its_own_partials(streaming: Path, data: Path) -> None:

@@ -14,7 +14,7 @@ from liveasr.clients.dial import TOKEN_VARIABLE
 from liveasr.clients.keep import Keep
 from liveasr.clients.playback import Recording
 from liveasr.clients.ws import RECONNECT_S, connect
-from liveasr.engines.base import MAX_SEGMENT_MS, DecodeOptions, Engine, StreamingEngine
+from liveasr.engines.base import MAX_SEGMENT_MS, DecodeOptions, Engine
 from liveasr.errors import UsageError
 from liveasr.stream import capture
 from liveasr.stream.detect import DetectorKind, detector_maker
@@ -66,9 +66,9 @@ def live(
     with Recording(file) if file else contextlib.nullcontext() as recording:
         if server is None:
             engine, name = options.open_model(model, threads, cmvn, decoding)
-            streaming = options.open_partials(options.partials_for(engine, name, partials), threads)
+            hearing = options.open_partials(options.partials_for(engine, name, partials), threads)
             config = options.vad_config(engine.max_segment_ms, **vad_settings)
-            opened = _own(engine, streaming, name, decoding, vad or "fsmn", config)
+            opened = _own(engine, hearing, name, decoding, vad or "fsmn", config)
         else:
             opened = _remote(server, model, decoding, token, reconnect_s, vad_settings)
         _caption(opened, recording, file, found, save, realtime=realtime, force=force)
@@ -129,14 +129,14 @@ def _caption(
 @contextlib.asynccontextmanager
 async def _own(
     engine: Engine,
-    streaming: StreamingEngine | None,
+    partials: Engine | None,
     name: str,
     decoding: DecodeOptions,
     vad: DetectorKind,
     config: VadConfig,
 ) -> AsyncIterator[tuple[captions.Stream, str]]:
     """A stream in this process."""
-    async with live_recognizer(engine, detector_maker(vad), streaming) as recognizer:
+    async with live_recognizer(engine, detector_maker(vad), partials) as recognizer:
         yield recognizer.open(decoding, config), name
 
 

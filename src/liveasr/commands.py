@@ -136,11 +136,11 @@ def bench_live(
     """`liveasr bench live`."""
     engine, name = open_model(model, threads, None, DecodeOptions())
     partials_path = partials_for(engine, name, partials)
-    streaming = open_partials(partials_path, threads)
+    hearing = open_partials(partials_path, threads)
     figures = live_measuring.LiveFigures()
 
     async def play() -> None:
-        async with live_recognizer(engine, detector_maker("fsmn"), streaming) as recognizer:
+        async with live_recognizer(engine, detector_maker("fsmn"), hearing) as recognizer:
             for file in files:
                 with batch.open_audio(file) as audio:
                     stream = recognizer.open(DecodeOptions(), VadConfig(max_segment_ms=engine.max_segment_ms))

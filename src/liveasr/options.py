@@ -6,7 +6,7 @@ from pathlib import Path
 
 from liveasr import store
 from liveasr.engines import nano_files, paraformer, sensevoice, streaming_model
-from liveasr.engines.base import AutoregressiveEngine, DecodeOptions, Engine, StreamingEngine
+from liveasr.engines.base import AutoregressiveEngine, DecodeOptions, Engine
 from liveasr.engines.registry import ARCHITECTURES, open_engine
 from liveasr.errors import ModelNotFoundError, UsageError
 from liveasr.stream.detect import DetectorKind
@@ -102,18 +102,21 @@ def partials_for(engine: Engine, name: str, wanted: str | None) -> Path | None:
     return path
 
 
-def open_partials(path: Path | None, threads: int | None) -> StreamingEngine | None:
-    """The engine of the streaming model that is to give the partials, if one is.
+def open_partials(path: Path | None, threads: int | None) -> Engine | None:
+    """The engine of the model that is to give the partials, if one is.
 
     Raises:
-        UsageError: it does not stream.
+        UsageError: it writes, so it cannot keep up with partials.
     """
     if path is None:
         return None
     engine = open_engine(path, threads)
-    if not isinstance(engine, StreamingEngine):
+    if isinstance(engine, AutoregressiveEngine):
         engine.close()
-        raise UsageError(f"{path.stem} does not stream; --partials takes a model that does, as paraformer-streaming")
+        raise UsageError(
+            f"--partials {path.stem}: it writes word by word, too slowly to be asked while someone speaks; "
+            "name a quicker model, as paraformer-streaming or sensevoice-small"
+        )
     return engine
 
 

@@ -55,10 +55,10 @@ def serve(
     listeners = listen(host, port)
     offered = [_offer(path, threads) for path in _chosen(models)]
     offered, partials_path = with_partials(offered, partials)
-    streaming = open_partials(partials_path, threads)
+    hearing = open_partials(partials_path, threads)
     partial_lanes = None
-    if partials_path is not None and streaming is not None:
-        partial_lanes = store.name_of(partials_path), [*_more_lanes(streaming), streaming]
+    if partials_path is not None and hearing is not None:
+        partial_lanes = store.name_of(partials_path), [*_more_lanes(hearing), hearing]
     page = Path(str(resources.files("liveasr.clients"))) / "web"
     config = ServiceConfig(max_sessions=max_sessions, idle_s=idle_s, resume_s=resume_s, session_s=session_s)
     app = create_app(lambda: Service(offered, new_detector, config, partial_lanes), access, page)

@@ -202,7 +202,7 @@ def test_a_stream_may_be_cancelled_any_number_of_times() -> None:
         assert not [each for each in await collect(stream) if isinstance(each, LiveTranscript)]
         await other.finish()
         assert len([each for each in await collect(other) if isinstance(each, LiveTranscript)]) == 1
-        assert not pool._cancelled
+        assert not pool._running
         await pool.close()
 
     run(work())

@@ -13,6 +13,7 @@ from liveasr.engines.base import DecodeOptions
 from liveasr.errors import EngineError
 from liveasr.stream.detect import FsmnDetector
 from liveasr.stream.live import Flushed, LiveStream, Output, run_loop
+from liveasr.stream.partials import WindowStream
 from liveasr.stream.session import LiveConfig, Session
 from liveasr.stream.worker import DecodePool
 from liveasr.types import Float32Array, Hypothesis, LiveTranscript, SpeechEnd, SpeechStart
@@ -158,7 +159,7 @@ def test_a_later_final_that_is_quicker_does_not_answer_a_flush(samples: Float32A
         await feed(stream, samples[:IN_SPEECH])
         await stream.flush()
         assert await asyncio.to_thread(slow.started.wait, 10)
-        stream._pool = quick  # as another lane would be
+        stream._pool, stream._partials = quick, WindowStream(quick, stream._key)  # as another lane would be
         await feed(stream, samples[IN_SPEECH:])
         while quick.decoded < 5:  # noqa: ASYNC110 - what is waited for happens in threads
             await asyncio.sleep(0.001)

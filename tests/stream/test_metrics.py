@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from liveasr.errors import EngineError
 from liveasr.stream.connection import Connection
-from liveasr.stream.messages import Ack, Audio, Ready, Start, Stop, Transcript, encode, encode_audio
+from liveasr.stream.messages import Ack, Audio, Flush, Ready, Start, Stop, Transcript, encode, encode_audio
 from liveasr.stream.service import Service
 from tests.channels import MemoryChannel, serving
-from tests.fakes import FakeEngine, said
+from tests.fakes import FakeAutoregressiveEngine, FakeEngine, said
 
 START, STOP = encode(Start(partials=False)), encode(Stop())
 DOCS = Path(__file__).parents[2] / "docs"
@@ -127,6 +128,20 @@ def test_partials_that_were_overtaken_are_counted() -> None:
             assert asked >= 1
             again = figures(service)
             assert again["liveasr_partials_dropped_total{fake}"] == found["liveasr_partials_dropped_total{fake}"]
+
+    run(work())
+
+
+def test_second_looks_are_counted_by_how_they_came_out() -> None:
+    async def work() -> None:
+        looped = replace(said("one one"), complete=False)
+        async with serving(FakeAutoregressiveEngine([looped, said("one"), said("two"), said("three")])) as service:
+            channel = MemoryChannel()
+            channel.say(START, *audio(2), encode(Flush()), *audio(2, first=21), STOP)
+            await Connection(channel, service).run()
+            found = figures(service)
+            assert found["liveasr_second_looks_total{fake,halves}"] == 1
+            assert found["liveasr_decode_seconds_count{final,fake}"] == 2
 
     run(work())
 

@@ -1,6 +1,6 @@
 import pytest
 
-from liveasr.stream.spelling import joined, spaced
+from liveasr.stream.spelling import joined, put_together, spaced
 from liveasr.types import Word
 
 
@@ -20,3 +20,20 @@ def test_words_get_the_spaces_of_their_text(text: str, words: list[str]) -> None
     assert joined(found) == " ".join(text.split())
     assert [word.text.strip() for word in found] == words
     assert [(word.start_ms, word.end_ms) for word in found] == [(index, index + 1) for index in range(len(words))]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "whole"),
+    [
+        ("three one", "four", "three one four"),
+        ("今天", "很好", "今天很好"),
+        ("今天。", "Fine", "今天。Fine"),
+        ("Fine.", "今天", "Fine.今天"),
+        ("café", "olé", "café olé"),
+        ("안녕", "하세요", "안녕 하세요"),
+        ("", "four", "four"),
+        ("three", "", "three"),
+    ],
+)
+def test_texts_are_put_together_as_their_scripts_are_written(first: str, second: str, whole: str) -> None:
+    assert put_together(first, second) == whole

@@ -147,3 +147,36 @@ def test_committed_text_only_grows(hypotheses: list[list[str]], ends: bool) -> N
         stabilizer.finish(words(" ".join(hypotheses[-1])))
         assert stabilizer.committed.startswith(before)
         assert stabilizer.tentative == ""
+
+
+def stable(stabilizer: Stabilizer) -> str:
+    return "".join(word.text for word in stabilizer.stable_words)
+
+
+def test_what_is_agreed_on_is_stable_before_it_is_committed() -> None:
+    stabilizer = Stabilizer()
+    stabilizer.accept(words("three one four"), 3 * WORD_MS, FOREVER)
+    assert stable(stabilizer) == ""
+    stabilizer.accept(words("three one five"), 3 * WORD_MS, FOREVER)
+    assert (stabilizer.committed, stable(stabilizer)) == ("three", "three one")
+
+
+def test_a_repetition_is_not_stable() -> None:
+    stabilizer = Stabilizer()
+    for _ in range(2):
+        stabilizer.accept(words("so " * 20), 0, FOREVER)
+    assert stabilizer.committed == ""
+    assert stable(stabilizer).split() == ["so"] * 5
+
+
+def test_a_streaming_engine_is_sure_of_all_but_a_word_that_may_go_on() -> None:
+    stabilizer = Stabilizer()
+    stabilizer.follow(words("three one fo"), WORD_MS)
+    assert (stabilizer.committed, stable(stabilizer)) == ("three", "three one")
+
+
+def test_a_final_without_times_goes_on_behind_as_many_words_as_are_committed() -> None:
+    stabilizer = Stabilizer()
+    stabilizer.follow(words("three one four x"), FOREVER)
+    stabilizer.finish(words("free won for five nine", start_ms=5_000), written=True)
+    assert stabilizer.committed == "three one four five nine"
