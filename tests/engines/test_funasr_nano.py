@@ -198,7 +198,12 @@ def test_a_draft_that_ends_within_a_character_waits_for_the_rest(
     pieces = iter([Written(1, b"\xe4\xb8", ends=False), Written(2, b"\xad", ends=False), Written(0, b"", ends=True)])
     monkeypatch.setattr(lane, "next", lambda: next(pieces))
     texts: list[str] = []
-    found = engine.write(arrays["digits-clean/features"], ITN, lambda draft: texts.append(draft.text) is None)
+
+    def watch(draft: Hypothesis) -> bool:
+        texts.append(draft.text)
+        return True
+
+    found = engine.write(arrays["digits-clean/features"], ITN, watch)
     assert texts == ["", "", "中"]
     assert found.text == "中"
 
@@ -234,9 +239,12 @@ def test_languages_hot_words_and_numbers_change_what_is_said_to_the_model(
     lane = scripted([1])
     prompts: list[str] = []
     begin = lane.begin
-    monkeypatch.setattr(
-        lane, "begin", lambda prompt, rows, most: (prompts.append(prompt.before), begin(prompt, rows, most))[1]
-    )
+
+    def listen(prompt: Prompt, rows: Float32Array, most_new: int) -> Any:
+        prompts.append(prompt.before)
+        return begin(prompt, rows, most_new)
+
+    monkeypatch.setattr(lane, "begin", listen)
     for options in (ITN, DecodeOptions(), DecodeOptions("en", itn=True), DecodeOptions(itn=True, hotwords=("a",))):
         engine.decode(arrays["digits-clean/features"], options)
     assert len(set(prompts)) == 4
@@ -273,7 +281,7 @@ def test_an_encoder_and_a_language_model_that_do_not_fit_are_refused(tiny_nano: 
         ("gone", {"funasr.adp.ffn_dim": None}, "funasr.adp.ffn_dim"),
         ("heads", {"funasr.adp.attention_heads": 0}, "funasr.adp.attention_heads"),
     ):
-        broken = edited(tiny_nano(), tmp_path / f"{name}.gguf", metadata=metadata)  # type: ignore[arg-type]
+        broken = edited(tiny_nano(), tmp_path / f"{name}.gguf", metadata=metadata)
         (tmp_path / f"{name}-llm.gguf").write_bytes(tiny_nano.language_model().read_bytes())
         with pytest.raises(ModelFileError, match=message):
             open_engine(broken)
