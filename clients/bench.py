@@ -2,12 +2,13 @@
 
 import platform
 import resource
+import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,10 +17,21 @@ from liveasr.stream.decode import AudioFile
 from liveasr.stream.detect import Detector
 from liveasr.stream.fbank import OnlineFbank
 from liveasr.stream.recognize import Recognizer
-from liveasr.types import SAMPLE_RATE_HZ
+from liveasr.types import SAMPLE_RATE_HZ, Hypothesis
 
 STAGES = ("fbank", "vad", "encoder", "head", "end_to_end")
 _BLOCK_SAMPLES = SAMPLE_RATE_HZ  # fed at a time, as a file is
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """How an engine writes that goes token by token; best of all runs."""
+
+    first_token_s: float
+    """From the beginning of a decode to its first token, the encoder included; median of the segments."""
+    tokens_per_s: float
+    """After the first."""
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +45,8 @@ class Measurement:
     """In segments: what encoder and head had to do."""
     seconds: dict[str, float]
     """Best of all runs, by the names of STAGES."""
+    writing: Writing | None = None
+    """None for engines that do not write."""
 
     @property
     def real_time_factors(self) -> dict[str, float]:
@@ -70,6 +84,28 @@ class _Chain:
         for stacked in self._features:
             self._recognizer.decode(stacked)
 
+    def write(self) -> Writing | None:
+        """Time the tokens of every segment; None where there are none."""
+        firsts: list[float] = []
+        seconds, tokens = 0.0, 0
+        for stacked in self._features:
+            times = [time.perf_counter()]
+
+            def note(draft: Hypothesis, times: list[float] = times) -> bool:
+                if draft.token_ids:
+                    times.append(time.perf_counter())
+                return True
+
+            self._recognizer.write(stacked, note)
+            if len(times) > 1:
+                firsts.append(times[1] - times[0])
+                seconds += times[-1] - times[1]
+                tokens += len(times) - 1
+        if not firsts:
+            return None
+        later = tokens - len(firsts)
+        return Writing(statistics.median(firsts), later / seconds if seconds else 0.0, tokens)
+
     def end_to_end(self) -> None:
         with AudioFile(self._path) as audio:
             for _ in transcribe(audio.blocks(), self._recognizer, self._new_detector()):
@@ -84,13 +120,19 @@ def measure(path: Path, recognizer: Recognizer, new_detector: Callable[[], Detec
     seconds["vad"] = max(0.0, seconds["vad"] - seconds["fbank"])
     seconds["head"] = max(0.0, seconds["head"] - seconds["encoder"])
     speech_s = sum(segment.end_sample - segment.start_sample for segment in chain.found) / SAMPLE_RATE_HZ
-    return Measurement(str(path), chain.audio_s, len(chain.found), speech_s, seconds)
+    writing = None
+    if recognizer.writes:
+        found = [each for _ in range(runs) if (each := chain.write()) is not None]
+        if found:
+            first_token_s = min(each.first_token_s for each in found)
+            writing = Writing(first_token_s, max(each.tokens_per_s for each in found), found[0].tokens)
+    return Measurement(str(path), chain.audio_s, len(chain.found), speech_s, seconds, writing)
 
 
-def peak_memory_mb() -> float:
-    """The most that this process ever had in memory."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kilobytes; on macOS bytes
-    return peak / (1e6 if sys.platform == "darwin" else 1e3)
+def peak_memory_mb(of: Literal["this", "ended"] = "this") -> float:
+    """The most that this process ever had in memory, or one of those that it started and that have ended."""
+    peak = resource.getrusage(resource.RUSAGE_SELF if of == "this" else resource.RUSAGE_CHILDREN).ru_maxrss
+    return peak / (1e6 if sys.platform == "darwin" else 1e3)  # kilobytes; on macOS bytes
 
 
 def machine() -> dict[str, Any]:
@@ -123,3 +165,11 @@ def table(measurements: Sequence[Measurement]) -> list[str]:
         factors = " ".join(f"{item.real_time_factors[stage]:>10.4f}" for stage in STAGES)
         lines.append(f"{Path(item.path).name[:13]:<13} {item.audio_s:>7.1f} s {factors}")
     return lines
+
+
+def writing_line(item: Measurement) -> list[str]:
+    """How its tokens came, if they came one by one: one line or none."""
+    if item.writing is None:
+        return []
+    first_ms, rate = item.writing.first_token_s * 1000, item.writing.tokens_per_s
+    return [f"{'':<13} first token after {first_ms:.0f} ms, then {rate:.1f} tokens/s ({item.writing.tokens} tokens)"]

@@ -29,6 +29,16 @@ class Recognizer:
         """What is said in a segment, its times counted from the segment's start."""
         return self.engine.decode(features, self.options)
 
+    @property
+    def writes(self) -> bool:
+        """Whether the engine goes token by token, so that `write` may be called."""
+        return isinstance(self.engine, AutoregressiveEngine)
+
+    def write(self, features: Float32Array, draft: Draft) -> Hypothesis:
+        """`decode` that tells every token."""
+        assert isinstance(self.engine, AutoregressiveEngine)
+        return self.engine.write(features, self.options, draft)
+
     def transcript(self, segment: Segment) -> Transcript:
         """The transcript of one segment, its times on the clock of the stream."""
         verdict = decode_segment(self.engine, segment, self.features(segment), self.options)

@@ -27,7 +27,7 @@ from liveasr.clients.render import timecode
 from liveasr.clients.writers import Format
 from liveasr.clients.ws import connect
 from liveasr.engines._library import build
-from liveasr.engines.base import MAX_SEGMENT_MS, DecodeOptions
+from liveasr.engines.base import MAX_SEGMENT_MS, AutoregressiveEngine, DecodeOptions
 from liveasr.engines.convert import WeightType, output_files
 from liveasr.engines.convert import convert as write_gguf
 from liveasr.errors import AudioError, LiveasrError, ModelNotFoundError, OutputError, UsageError
@@ -245,11 +245,14 @@ def bench_files(files: Sequence[Path], model: str | None, threads: int | None, r
             measurements.append(measuring.measure(file, Recognizer(engine, DecodeOptions()), new_detector, runs))
             if not as_json:
                 lines = measuring.table(measurements)
-                sys.stdout.write("\n".join(lines if len(measurements) == 1 else lines[-1:]) + "\n")
+                shown = lines if len(measurements) == 1 else lines[-1:]
+                sys.stdout.write("\n".join([*shown, *measuring.writing_line(measurements[-1])]) + "\n")
     finally:
         engine.close()
     about = {"model": name, "threads": engine.threads, "ggml": build(), **measuring.machine()}
     peak_mb = round(measuring.peak_memory_mb(), 1)
+    if isinstance(engine, AutoregressiveEngine):  # its language model had a process of its own
+        about["language_model_peak_mb"] = round(measuring.peak_memory_mb("ended"), 1)
     if as_json:
         rows = [{**asdict(item), "real_time_factors": item.real_time_factors} for item in measurements]
         sys.stdout.write(json.dumps({**about, "peak_memory_mb": peak_mb, "recordings": rows}, indent=1) + "\n")
