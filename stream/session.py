@@ -16,7 +16,7 @@ be watched: its drafts of a final cover what the partials heard, but commit noth
 """
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from liveasr.engines.base import FrontEnd
@@ -24,11 +24,10 @@ from liveasr.stream import lfr
 from liveasr.stream.detect import Detector
 from liveasr.stream.fbank import HOP_SAMPLES
 from liveasr.stream.lfr import OnlineLfr
-from liveasr.stream.overlay import overlaid
+from liveasr.stream.live_segment import LiveSegment
 from liveasr.stream.recognize import to_transcript
 from liveasr.stream.segmenter import Segment, Segmenter
-from liveasr.stream.spelling import joined, spaced
-from liveasr.stream.stabilize import Stabilizer
+from liveasr.stream.spelling import spaced
 from liveasr.types import (
     SAMPLES_PER_MS,
     FeatureFrames,
@@ -38,7 +37,6 @@ from liveasr.types import (
     SpeechEnd,
     SpeechEvent,
     SpeechStart,
-    Transcript,
     Word,
 )
 
@@ -97,30 +95,6 @@ class DecodeRequest:
 SessionStep: TypeAlias = SpeechEvent | DecodeRequest
 
 
-@dataclass(slots=True)
-class _Live:
-    """A segment that has no final yet."""
-
-    segment_id: int
-    start_sample: int
-    stabilizer: Stabilizer
-    revision: int = 0
-    speech_at_request: int = 0
-    """Frames of speech that the last request knew of."""
-    asked_at_frame: int = 0
-    """Where the audio of the last request ended."""
-    answered_until_ms: int = 0
-    """Where the audio of the last partial applied ended."""
-    draft: list[Word] = field(default_factory=list)
-    """What is written of the final, spaced."""
-    shown: tuple[str, str] = ("", "")
-    """Committed and tentative text of the last revision."""
-    shown_until_ms: int = 0
-    rows: OnlineLfr | None = None
-    """Of the frames that a streaming engine has got."""
-    final: Transcript | None = None
-
-
 class Session:
     """One stream of speech. Call `accept` and `flush` any number of times, then `finish` once; `decoded` for answers.
 
@@ -139,7 +113,7 @@ class Session:
         self._partials = partials or PartialInput(front_end, streaming=False)
         self._detector = detector
         self._segmenter = Segmenter(detector)
-        self._live: deque[_Live] = deque()  # in order; the last one is open while _open says so
+        self._live: deque[LiveSegment] = deque()  # in order; the last one is open while _open says so
         self._open = False
         self._next_id = 0
         self._interval_frames = config.partial_interval_ms // _FRAME_MS
@@ -184,7 +158,7 @@ class Session:
         live.final = to_transcript(request.segment, hypothesis)
         transcripts = []
         while self._live and (final := self._live[0].final) is not None:
-            transcripts.append(_finish(self._live.popleft(), final))
+            transcripts.append(self._live.popleft().finish(final))
         return transcripts
 
     def drafted(self, request: DecodeRequest, hypothesis: Hypothesis) -> list[LiveTranscript]:
@@ -193,9 +167,9 @@ class Session:
         if live is None or not self.config.drafts:
             return []
         live.draft = spaced(hypothesis.text, hypothesis.words)
-        return self._revise(live, request.end_ms)
+        return live.revise(request.end_ms)
 
-    def _awaited(self, request: DecodeRequest) -> _Live | None:
+    def _awaited(self, request: DecodeRequest) -> LiveSegment | None:
         """The segment of a request, if its final is still to come."""
         return next((each for each in self._live if each.segment_id == request.segment_id and not each.final), None)
 
@@ -203,9 +177,7 @@ class Session:
         found: list[SessionStep] = []
         for step in steps:
             if isinstance(step, SpeechStart):
-                self._live.append(
-                    _Live(self._next_id, step.sample, Stabilizer(), asked_at_frame=step.sample // HOP_SAMPLES)
-                )
+                self._live.append(LiveSegment(self._next_id, step.sample, asked_at_frame=step.sample // HOP_SAMPLES))
                 self._next_id += 1
                 self._open = True
             elif isinstance(step, SpeechEnd):
@@ -216,7 +188,7 @@ class Session:
             found.append(step)
         return found
 
-    def _final_request(self, live: _Live, segment: Segment) -> DecodeRequest:
+    def _final_request(self, live: LiveSegment, segment: Segment) -> DecodeRequest:
         return DecodeRequest(
             segment_id=segment.segment_id,
             is_final=True,
@@ -224,7 +196,7 @@ class Session:
             end_ms=segment.end_sample // SAMPLES_PER_MS,
             features=lfr.stack(segment.frames, self._front_end.lfr_m, self._front_end.lfr_n),
             segment=segment,
-            heard=_stable(live, segment),
+            heard=live.agreed_on(segment),
         )
 
     def _partial_request(self) -> DecodeRequest | None:
@@ -253,7 +225,7 @@ class Session:
             features=lfr.stack(frames, front_end.lfr_m, front_end.lfr_n),
         )
 
-    def _next_request(self, live: _Live, front_end: FrontEnd, end_frame: int) -> DecodeRequest:
+    def _next_request(self, live: LiveSegment, front_end: FrontEnd, end_frame: int) -> DecodeRequest:
         """What is new of the open segment."""
         start_frame = live.start_sample // HOP_SAMPLES
         if live.rows is None:
@@ -269,7 +241,7 @@ class Session:
             is_next=True,
         )
 
-    def _window_start(self, live: _Live, end_frame: int) -> int:
+    def _window_start(self, live: LiveSegment, end_frame: int) -> int:
         """Where a partial begins: with the segment, or, once that is too long, between two committed words."""
         start_frame = live.start_sample // HOP_SAMPLES
         earliest = end_frame - self.config.window_ms // _FRAME_MS
@@ -279,7 +251,7 @@ class Session:
         return next((end for end in ends if end >= earliest), earliest)
 
     def _apply_partial(
-        self, live: _Live, request: DecodeRequest, hypothesis: Hypothesis, took_ms: float
+        self, live: LiveSegment, request: DecodeRequest, hypothesis: Hypothesis, took_ms: float
     ) -> list[LiveTranscript]:
         self._interval_frames = (
             max(self.config.partial_interval_ms, int(took_ms / self.config.engine_share)) // _FRAME_MS
@@ -300,48 +272,4 @@ class Session:
             live.stabilizer.follow(words, commit_until_ms)
         else:
             live.stabilizer.accept(words, request.end_ms, commit_until_ms)
-        return self._revise(live, request.end_ms)
-
-    def _revise(self, live: _Live, heard_until_ms: int) -> list[LiveTranscript]:
-        """What there is to show of a segment, if it is something new."""
-        stabilizer = live.stabilizer
-        tentative = joined(overlaid(stabilizer.committed_words, stabilizer.tentative_words, live.draft))
-        live.shown_until_ms = max(live.shown_until_ms, heard_until_ms)
-        if (stabilizer.committed, tentative) == live.shown:
-            return []
-        live.shown = (stabilizer.committed, tentative)
-        live.revision += 1
-        return [
-            LiveTranscript(
-                segment_id=live.segment_id,
-                revision=live.revision,
-                committed=stabilizer.committed,
-                tentative=tentative,
-                start_ms=live.start_sample // SAMPLES_PER_MS,
-                end_ms=live.shown_until_ms,
-            )
-        ]
-
-
-def _stable(live: _Live, segment: Segment) -> Hypothesis | None:
-    """What the partials of a segment agreed on, as a hypothesis of it; None where they did on nothing.
-
-    Behind a forced cut they may have heard more than the segment holds.
-    """
-    start_ms, end_ms = segment.start_sample // SAMPLES_PER_MS, segment.end_sample // SAMPLES_PER_MS
-    within = [word for word in live.stabilizer.stable_words if (word.start_ms + word.end_ms) // 2 < end_ms]
-    words = [Word(word.text.strip(), word.start_ms - start_ms, word.end_ms - start_ms) for word in within]
-    return Hypothesis((), joined(within), tuple(words)) if words else None
-
-
-def _finish(live: _Live, final: Transcript) -> LiveTranscript:
-    live.stabilizer.finish(spaced(final.text, final.words), written=bool(live.draft))
-    return LiveTranscript(
-        segment_id=live.segment_id,
-        revision=live.revision + 1,
-        committed=live.stabilizer.committed,
-        tentative="",
-        start_ms=final.start_ms,
-        end_ms=final.end_ms,
-        final=final,
-    )
+        return live.revise(request.end_ms)
