@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -129,10 +129,24 @@ def measure(path: Path, recognizer: Recognizer, new_detector: Callable[[], Detec
     return Measurement(str(path), chain.audio_s, len(chain.found), speech_s, seconds, writing)
 
 
-def peak_memory_mb(of: Literal["this", "ended"] = "this") -> float:
-    """The most that this process ever had in memory, or one of those that it started and that have ended."""
-    peak = resource.getrusage(resource.RUSAGE_SELF if of == "this" else resource.RUSAGE_CHILDREN).ru_maxrss
-    return peak / (1e6 if sys.platform == "darwin" else 1e3)  # kilobytes; on macOS bytes
+def peak_memory_mb() -> float:
+    """The most that this process ever had in memory."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kilobytes; on macOS bytes
+    return peak / (1e6 if sys.platform == "darwin" else 1e3)
+
+
+def helpers_peak_memory_mb() -> float | None:
+    """The most that the processes that this one started, and that still run, ever had together; None if unknown.
+
+    Only Linux tells. (What getrusage has of ended ones begins with what the process that started them had.)
+    """
+    tasks = Path("/proc/self/task")
+    if not tasks.is_dir():
+        return None
+    children = [pid for task in tasks.iterdir() for pid in (task / "children").read_text().split()]
+    statuses = [Path(f"/proc/{pid}/status").read_text() for pid in children]
+    peaks = [line.split()[1] for status in statuses for line in status.splitlines() if line.startswith("VmHWM")]
+    return sum(map(int, peaks)) / 1e3
 
 
 def machine() -> dict[str, Any]:

@@ -247,12 +247,14 @@ def bench_files(files: Sequence[Path], model: str | None, threads: int | None, r
                 lines = measuring.table(measurements)
                 shown = lines if len(measurements) == 1 else lines[-1:]
                 sys.stdout.write("\n".join([*shown, *measuring.writing_line(measurements[-1])]) + "\n")
+        # The language model of an engine that writes has a process of its own.
+        helpers_mb = measuring.helpers_peak_memory_mb() if isinstance(engine, AutoregressiveEngine) else None
     finally:
         engine.close()
     about = {"model": name, "threads": engine.threads, "ggml": build(), **measuring.machine()}
     peak_mb = round(measuring.peak_memory_mb(), 1)
-    if isinstance(engine, AutoregressiveEngine):  # its language model had a process of its own
-        about["language_model_peak_mb"] = round(measuring.peak_memory_mb("ended"), 1)
+    if helpers_mb is not None:
+        about["language_model_peak_mb"] = round(helpers_mb, 1)
     if as_json:
         rows = [{**asdict(item), "real_time_factors": item.real_time_factors} for item in measurements]
         sys.stdout.write(json.dumps({**about, "peak_memory_mb": peak_mb, "recordings": rows}, indent=1) + "\n")

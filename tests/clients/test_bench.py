@@ -20,7 +20,7 @@ from liveasr.stream.recognize import Recognizer
 from liveasr.types import SAMPLE_RATE_HZ
 from liveasr.vad.config import VadConfig
 from liveasr.vad.webrtc import WebrtcScorer
-from tests.fakes import FakeEngine, said
+from tests.fakes import FakeAutoregressiveEngine, FakeEngine, said
 from tests.sounds import white
 
 
@@ -67,6 +67,37 @@ def test_the_best_of_all_runs_counts(recording: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(time, "perf_counter", tick)
     found = measure(recording, Recognizer(FakeEngine([said("x")]), DecodeOptions()), windows, runs=3)
     assert found.seconds == {"fbank": 3.0, "vad": 4.0, "encoder": 1.0, "head": 5.0, "end_to_end": 10.0}
+
+
+def test_what_is_written_token_by_token_is_timed_so(recording: Path) -> None:
+    engine = FakeAutoregressiveEngine([said("a b c d")])
+    found = measure(recording, Recognizer(engine, DecodeOptions()), windows, runs=2)
+    assert found.writing is not None
+    assert found.writing.tokens == 3 * 4
+    assert found.writing.first_token_s > 0
+    assert found.writing.tokens_per_s > 0
+    (line,) = bench.writing_line(found)
+    assert line.endswith("tokens/s (12 tokens)")
+
+
+def test_what_writes_nothing_or_all_at_once_has_no_such_times(recording: Path) -> None:
+    for engine in (FakeAutoregressiveEngine([said("")]), FakeEngine([said("a b")])):
+        found = measure(recording, Recognizer(engine, DecodeOptions()), windows, runs=1)
+        assert found.writing is None
+        assert bench.writing_line(found) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a child holds; run it on Linux")
+def test_what_helpers_hold_is_told_while_they_run() -> None:
+    before = bench.helpers_peak_memory_mb()
+    script = "import sys; held = bytearray(50_000_000); sys.stdout.write('.'); sys.stdout.flush(); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as helper:
+        assert helper.stdout is not None
+        helper.stdout.read(1)
+        during = bench.helpers_peak_memory_mb()
+    assert before is not None
+    assert during is not None
+    assert before + 45 < during < before + 200
 
 
 def test_a_factor_of_a_stage_counts_a_second_of_what_the_stage_had_to_do() -> None:
