@@ -37,7 +37,8 @@ _LANGUAGES: tuple[Language, ...] = ("zh", "en", "ja")  # of the released model
 _SILENT_LOG_MEL = 8.0
 """Mean of a frame's log-mel values that no spoken frame stays below: as white noise of -75 dBFS has. Digital silence
 has -16, a quiet room 10, loud vowels 17 to 21."""
-_PAUSES = re.compile(r"(/sil|\s)+")  # the reference takes "/sil" out of the text, too
+_PAUSES = re.compile(r"(/sil|[\s\x00-\x1f\x7f-\x9f])+")
+"""Become a space: "/sil" as in the reference, and control characters, which a terminal would obey."""
 _UTF8 = codecs.getincrementaldecoder("utf-8")
 _log = logging.getLogger("liveasr")
 

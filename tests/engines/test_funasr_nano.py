@@ -208,6 +208,22 @@ def test_a_draft_that_ends_within_a_character_waits_for_the_rest(
     assert found.text == "中"
 
 
+def test_what_a_terminal_would_obey_is_no_text(
+    engine: FunAsrNano, scripted: Any, arrays: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lane = scripted([])
+    pieces = iter([b"\x1b[2Ja", b" /sil\n", b"\x00b\xc2\x9b"])
+    monkeypatch.setattr(lane, "next", lambda: Written(1, next(pieces, b""), ends=False))
+    drafts: list[str] = []
+
+    def watch(draft: Hypothesis) -> bool:
+        drafts.append(draft.text)
+        return len(draft.token_ids) < 3
+
+    assert engine.write(arrays["digits-clean/features"], ITN, watch).text == "[2Ja b"
+    assert drafts == ["", "[2Ja", "[2Ja", "[2Ja b"]
+
+
 def test_a_language_model_that_dies_once_costs_nothing(engine: FunAsrNano, arrays: Any) -> None:
     features = arrays["digits-clean/features"]
     expected = engine.decode(features, ITN)
