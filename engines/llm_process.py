@@ -177,7 +177,7 @@ class _Running:
         try:
             reply = _receive(greeting, _START_S)
         except (EOFError, OSError) as error:
-            raise EngineError(f"the language model cannot be started: it {self.bury()}") from error
+            raise LanguageModelDiedError(f"the language model cannot be started: it {self.bury()}") from error
         finally:
             greeting.close()
         if isinstance(reply, Failed):

@@ -24,6 +24,8 @@ COLLAPSED_BELOW = 0.5
 collapsed final is a word or a sentence of many."""
 MIN_HEARD = 6
 """Below so much heard by the partials, a filler or two may be the half that is missing."""
+MIN_HEARD_OF_NOTHING = 3
+"""The same where nothing is written at all: a word or two may be what the partials made of a noise."""
 _MIN_FRAMES = 100  # of a segment worth cutting: halves of half a second still hold a word
 _PAUSE_FRAMES = 10  # 100 ms: longer than the closure of a stop within a word
 _FRAME_MS = HOP_SAMPLES // SAMPLES_PER_MS
@@ -117,7 +119,9 @@ def quietest_frame(frames: Float32Array) -> int:
 def _is_sound(hypothesis: Hypothesis, heard: Hypothesis | None) -> bool:
     """Whether it came to its end, and not long before the speaker did."""
     length = 0 if heard is None else spoken_length(heard.text)
-    collapsed = length >= MIN_HEARD and spoken_length(hypothesis.text) < COLLAPSED_BELOW * length
+    written = spoken_length(hypothesis.text)
+    least = MIN_HEARD if written else MIN_HEARD_OF_NOTHING
+    collapsed = length >= least and written < COLLAPSED_BELOW * length
     return hypothesis.complete and not collapsed
 
 

@@ -164,8 +164,8 @@ class Session:
     def drafted(self, request: DecodeRequest, hypothesis: Hypothesis) -> list[LiveTranscript]:
         """Take what is written so far of the answer to the request for a final; shown, but nothing is committed."""
         live = self._awaited(request)
-        if live is None or not self.config.drafts:
-            return []
+        if live is None or not self.config.drafts or not hypothesis.words:
+            return []  # no words, as a second look begins: what was written first stays until there are some
         live.draft = spaced(hypothesis.text, hypothesis.words)
         return live.revise(request.end_ms)
 

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import signal
+import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -284,6 +285,14 @@ def test_lanes_hear_the_same_and_close_in_any_order(tiny_nano: ConvertedNano, ar
     with pytest.raises(EngineError, match="used after close"):
         lane.decode(features, ITN)
     lane.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is mapped in /proc; run it on Linux")
+def test_the_process_of_the_encoder_maps_no_llama_cpp(engine: FunAsrNano, arrays: Any) -> None:
+    engine.decode(arrays["digits-clean/features"], ITN)
+    mapped = Path("/proc/self/maps").read_text()
+    assert "libggml" in mapped
+    assert "libllama" not in mapped
 
 
 def test_it_is_an_engine_that_writes(engine: FunAsrNano) -> None:

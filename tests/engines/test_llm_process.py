@@ -67,6 +67,19 @@ def is_running(pid: int) -> bool:
     return True
 
 
+def gone_or_dead(pid: int) -> bool:
+    """Whether a process ends within a few seconds, waited for or not."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        state = subprocess.run(
+            ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
+        ).stdout
+        if not state or state.startswith("Z"):
+            return True
+        time.sleep(0.02)
+    return False
+
+
 def gone(pid: int) -> bool:
     """Whether a process ends within a few seconds."""
     until = time.monotonic() + 10
@@ -153,6 +166,19 @@ def test_a_killed_process_fails_what_it_was_at_and_is_started_anew(process: LlmP
     assert written(other, *SEGMENTS[1]) == alone[1]
     assert process.pid != before
     assert gone(before)
+
+
+def test_a_process_that_dies_while_it_starts_can_be_tried_again(
+    process: LlmProcess, alone: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.kill(process.pid, signal.SIGKILL)
+    assert gone_or_dead(process.pid)
+    monkeypatch.setattr(llm_process, "_MODULE", "liveasr.engines.no_such_module")
+    lane = process.lane()
+    with pytest.raises(LanguageModelDiedError, match="cannot be started"):
+        written(lane, *SEGMENTS[0])
+    monkeypatch.undo()
+    assert written(lane, *SEGMENTS[0]) == alone[0]
 
 
 def test_a_process_that_falls_silent_is_replaced(

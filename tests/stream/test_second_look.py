@@ -149,6 +149,15 @@ def test_a_short_partial_makes_no_collapse() -> None:
     assert verdict.second_look is None
 
 
+def test_nothing_written_of_three_words_is_a_collapse_and_of_two_a_noise() -> None:
+    verdict, _ = look(said(""), said("one"), said("five nine"), heard="one five nine")
+    assert (verdict.hypothesis.text, verdict.second_look) == ("one five nine", "halves")
+    verdict, _ = look(said(""), said(""), said(""), heard="one five nine")
+    assert (verdict.hypothesis.text, verdict.second_look) == ("one five nine", "partial")
+    verdict, _ = look(said(""), said("never"), heard="uh well")
+    assert (verdict.hypothesis.text, verdict.second_look) == ("", None)
+
+
 @given(st.integers(30, 400))
 def test_a_cut_lies_in_the_middle_third(count: int) -> None:
     flat = np.zeros((count, 80), np.float32)
