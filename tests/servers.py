@@ -119,8 +119,8 @@ class DeafClient:
 
 
 def dial(url: str, **options: Any) -> ClientConnection:
-    """An open connection."""
-    connection: ClientConnection = connect(url, **options)
+    """An open connection; a machine that others use too may take its time with the handshake."""
+    connection: ClientConnection = connect(url, **{"open_timeout": 60, **options})
     return connection
 
 
