@@ -4,10 +4,12 @@ A process of its own, because llama.cpp brings another ggml than the encoder run
 no session: the lane that was at work hears `LanguageModelDiedError`, and the next request starts the process anew.
 """
 
+import contextlib
 import importlib.util
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -36,7 +38,7 @@ _DEATH_S = 1.0
 
 
 class LanguageModelDiedError(EngineError):
-    """The process of the language model ended, or does not answer."""
+    """The process of the language model ended, as it wrote or as it was started anew, or does not answer."""
 
 
 class LlmProcess:
@@ -83,10 +85,13 @@ class LlmProcess:
                 raise EngineError("the language model was used after close()")
             try:
                 return self._running.connect()
-            except OSError:  # nobody is there
+            except ConnectionError:  # nobody is there
                 self._running.close()
                 self._running = _Running(self._path, self._threads)
+            try:
                 return self._running.connect()
+            except ConnectionError as error:
+                raise LanguageModelDiedError(f"the language model {self._running.bury()}") from error
 
     def close(self) -> None:
         """End the process. Closing twice is fine."""
@@ -159,24 +164,34 @@ class _Running:
     """The process, from its start to its end."""
 
     def __init__(self, path: Path, threads: int) -> None:
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - stays open as long as the process may write
-        self._control, there = socket.socketpair()
-        with there:
-            # -P: a file in the working directory must not stand in for a module. A session of its own, since the
-            # signals of a terminal are for whoever started it.
-            self.process = subprocess.Popen(  # noqa: S603 - a part of this program
-                [sys.executable, "-P", "-m", _MODULE, str(there.fileno()), str(threads), os.fspath(path)],
-                pass_fds=[there.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._said,
-                start_new_session=True,
-            )
+        self._ending = threading.Lock()  # several lanes may find it dead at the same time
+        self._fate: str | None = None
+        with contextlib.ExitStack() as opened:
+            try:
+                self._said = opened.enter_context(_scratch())
+                self._control, there = socket.socketpair()
+                opened.enter_context(self._control)
+                with there:
+                    # -P: a file in the working directory must not stand in for a module. A session of its own, since
+                    # the signals of a terminal are for whoever started it.
+                    self.process = subprocess.Popen(  # noqa: S603 - a part of this program
+                        [sys.executable, "-P", "-m", _MODULE, str(there.fileno()), str(threads), os.fspath(path)],
+                        pass_fds=[there.fileno()],
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,
+                        stderr=self._said,
+                        start_new_session=True,
+                    )
+            except OSError as error:
+                raise EngineError(f"the language model cannot be started: {error.strerror}") from error
+            opened.pop_all()
         self._finalizer = weakref.finalize(self, _end, self.process, self._control, self._said)
         greeting = Connection(self._control.dup().detach())
         try:
             reply = _receive(greeting, _START_S)
-        except (EOFError, OSError) as error:
+        except TimeoutError as error:
+            raise EngineError(f"the language model cannot be started: it {self.bury()}") from error
+        except (EOFError, OSError) as error:  # killed for want of memory, say: another time it may start
             raise LanguageModelDiedError(f"the language model cannot be started: it {self.bury()}") from error
         finally:
             greeting.close()
@@ -187,30 +202,45 @@ class _Running:
         self.width = reply.width
 
     def connect(self) -> _Link:
-        """A new lane; OSError where the process is gone."""
-        here, there = socket.socketpair()
+        """A new lane; ConnectionError where the process is gone."""
+        try:
+            here, there = socket.socketpair()
+        except OSError as error:  # no reason to end the process, which others use
+            raise EngineError(f"the language model cannot be reached: {error.strerror}") from error
         with here, there:
-            socket.send_fds(self._control, [b"+"], [there.fileno()])
+            # A prompt may be more than the sockets hold, and a process that is stopped reads none of it.
+            here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(_REPLY_S))
+            try:
+                socket.send_fds(self._control, [b"+"], [there.fileno()])
+            except OSError as error:
+                raise ConnectionError from error
             return _Link(Connection(here.detach()), self)
 
     def bury(self) -> str:
-        """Close it after it died or fell silent, and say what became of it."""
+        """Close it after it died or fell silent, and say what became of it; every lane is told the same."""
+        with self._ending:
+            if self._fate is None:
+                self._fate = self._bury()
+            return self._fate
+
+    def _bury(self) -> str:
         try:
             code = self.process.wait(_DEATH_S)
         except subprocess.TimeoutExpired:
-            self.close()
+            self._finalizer()
             return "did not answer, and was stopped"
         last = ""
-        if not self._said.closed:  # by another lane, which told
+        if not self._said.closed:  # by close()
             self._said.seek(0)
             last = self._said.read().decode(errors="replace").strip().rpartition("\n")[2]
-        self.close()
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        self._finalizer()
+        how = f"was killed by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
         return f"{how}: {last}" if last else how
 
     def close(self) -> None:
         """End the process. Closing twice is fine."""
-        self._finalizer()
+        with self._ending:
+            self._finalizer()
 
 
 def _end(process: subprocess.Popen[bytes], control: socket.socket, said: IO[bytes]) -> None:
@@ -225,3 +255,23 @@ def _receive(connection: Connection, within_s: float) -> Reply:
     if not connection.poll(within_s):
         raise TimeoutError
     return receive_reply(connection)
+
+
+def _scratch() -> IO[bytes]:
+    """A file for the last words of a process; where none can be made, one that keeps nothing is no reason to fail."""
+    try:
+        return tempfile.TemporaryFile()
+    except OSError:
+        return Path(os.devnull).open("r+b")
+
+
+def _timeval(seconds: float) -> bytes:
+    return struct.pack("@ll", int(seconds), int(seconds % 1 * 1_000_000))
+
+
+def _signal_name(number: int) -> str:
+    """As in SIGKILL; those for real time have numbers only."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

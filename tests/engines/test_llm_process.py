@@ -1,15 +1,19 @@
 """The process of the language model: fresh for every sequence, and no harm to anybody when it dies."""
 
+import errno
 import importlib.util
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -193,6 +197,111 @@ def test_a_process_that_falls_silent_is_replaced(
         lane.next()
     assert gone(silent)
     monkeypatch.undo()
+    assert written(lane, *SEGMENTS[0]) == alone[0]
+
+
+def test_a_stopped_process_is_replaced_also_where_the_prompt_is_more_than_the_sockets_hold(
+    process: LlmProcess, alone: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llm_process, "_REPLY_S", 0.5)
+    lane = process.lane()
+    written(lane, *SEGMENTS[0])
+    stopped = process.pid
+    os.kill(stopped, signal.SIGSTOP)
+    with pytest.raises(LanguageModelDiedError, match="did not answer"):
+        lane.begin(PROMPT, segment(5, 8_000), TOKENS)
+    assert gone(stopped)
+    monkeypatch.undo()
+    assert written(lane, *SEGMENTS[0]) == alone[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGRTMIN + 3])
+def test_whatever_signal_kills_it_is_told(process: LlmProcess, number: int) -> None:
+    lane = process.lane()
+    lane.begin(*SEGMENTS[0], TOKENS)
+    os.kill(process.pid, number)
+    with pytest.raises(LanguageModelDiedError, match=f"was killed by (SIGSEGV|signal {number})"):
+        written(lane, *SEGMENTS[0])
+
+
+def test_all_lanes_that_find_it_dead_at_the_same_time_are_told_the_same(process: LlmProcess) -> None:
+    lanes = [process.lane() for _ in range(8)]
+    for lane in lanes:
+        lane.begin(*SEGMENTS[0], TOKENS)
+    found: list[str] = []
+    together = threading.Barrier(len(lanes))
+
+    def work(lane: LlmLane) -> None:
+        together.wait()
+        try:
+            lane.next()
+        except Exception as error:
+            found.append(f"{type(error).__name__}: {error}")
+
+    threads = [threading.Thread(target=work, args=(lane,)) for lane in lanes]
+    os.kill(process.pid, signal.SIGKILL)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == ["LanguageModelDiedError: the language model was killed by SIGKILL"] * len(lanes)
+
+
+def test_a_lane_for_which_there_is_no_descriptor_leaves_the_others_their_process(
+    process: LlmProcess, alone: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left() -> NoReturn:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    lane = process.lane()
+    lane.begin(*SEGMENTS[0], TOKENS)
+    pid = process.pid
+    monkeypatch.setattr(socket, "socketpair", none_left)
+    with pytest.raises(EngineError, match="the language model cannot be reached: Too many open files"):
+        process.lane().begin(*SEGMENTS[0], TOKENS)
+    assert process.pid == pid
+    assert written(lane, *SEGMENTS[0]) == alone[0]
+
+
+def test_a_process_for_which_there_is_no_descriptor_is_an_error_of_one_line(
+    tiny_nano: ConvertedNano, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left() -> NoReturn:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket, "socketpair", none_left)
+    with pytest.raises(EngineError, match="the language model cannot be started: Too many open files"):
+        LlmProcess(tiny_nano.language_model(), 1)
+
+
+def test_it_starts_where_no_temporary_file_can_be_made(
+    tiny_nano: ConvertedNano, alone: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_usable() -> NoReturn:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", none_usable)
+    process = LlmProcess(tiny_nano.language_model(), 1)
+    lane = process.lane()
+    assert written(lane, *SEGMENTS[0]) == alone[0]
+    os.kill(process.pid, signal.SIGKILL)
+    with pytest.raises(LanguageModelDiedError, match=r"was killed by SIGKILL$"):
+        lane.next()
+    process.close()
+
+
+def test_a_start_that_dies_may_be_tried_again(
+    process: LlmProcess, alone: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lane = process.lane()
+    lane.begin(*SEGMENTS[0], TOKENS)
+    os.kill(process.pid, signal.SIGKILL)
+    with pytest.raises(LanguageModelDiedError):
+        lane.next()
+    with monkeypatch.context() as patched:
+        patched.setattr(llm_process, "_MODULE", "liveasr.engines.no_such_module")
+        with pytest.raises(LanguageModelDiedError, match="cannot be started: it ended with exit code 1"):
+            lane.begin(*SEGMENTS[0], TOKENS)
     assert written(lane, *SEGMENTS[0]) == alone[0]
 
 
