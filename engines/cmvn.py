@@ -4,6 +4,7 @@ import logging
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -26,6 +27,24 @@ class Cmvn:
         return (features + self.shift) * self.scale
 
 
+CmvnState: TypeAlias = Literal["applied", "missing", "misexported", "unusable"]
+"""Of the normalisation in a file: misexported is what the upstream SenseVoice exporter writes."""
+
+
+def state_of(file: GgufFile, dims: int) -> CmvnState:
+    """What becomes of the normalisation in a file, for a model that takes so many features.
+
+    Raises:
+        ModelFileError: it is stored in a type that no exporter uses.
+    """
+    if "cmvn.shift" not in file.tensors or "cmvn.scale" not in file.tensors:
+        return "missing"
+    shift, scale = file.array("cmvn.shift"), file.array("cmvn.scale")
+    if shift.shape == scale.shape == (dims,) and _is_usable(shift, scale):
+        return "applied"
+    return "misexported" if shift.shape == (1,) and scale.shape == (dims,) else "unusable"
+
+
 def from_gguf(file: GgufFile, dims: int) -> Cmvn | None:
     """The normalisation in a file, or None, with a warning, where it is unusable.
 
@@ -33,10 +52,8 @@ def from_gguf(file: GgufFile, dims: int) -> Cmvn | None:
     scale), and the upstream runtime therefore leaves normalisation out. A file like that still recognises speech
     without it, a little worse; anything in between would be nonsense.
     """
-    if "cmvn.shift" in file.tensors and "cmvn.scale" in file.tensors:
-        shift, scale = file.array("cmvn.shift"), file.array("cmvn.scale")
-        if shift.shape == scale.shape == (dims,) and _is_usable(shift, scale):
-            return Cmvn(shift, scale)
+    if state_of(file, dims) == "applied":
+        return Cmvn(file.array("cmvn.shift"), file.array("cmvn.scale"))
     _log.warning(
         "%s has no usable feature normalisation (a known fault of published files) and runs without it, a little less "
         "accurate; pass --cmvn am.mvn, or convert the checkpoint again with: liveasr models convert",

@@ -72,6 +72,23 @@ def load(file: GgufFile, llm_path: Path, threads: int) -> FunAsrNanoModel:
         MissingExtraError: llama-cpp-python is not installed.
         EngineError: the language model cannot be started.
     """
+    encoder, adaptor = check(file)
+    language_model = LlmProcess(llm_path, threads)
+    if language_model.width != adaptor.output_size:
+        language_model.close()
+        raise ModelFileError(
+            llm_path,
+            f"reads embeddings of {language_model.width} values; those of {file.path.name} have {adaptor.output_size}",
+        )
+    return FunAsrNanoModel(Weights(file, encoder.derived_weights(file)), encoder, adaptor, language_model)
+
+
+def check(file: GgufFile) -> tuple[SanmEncoder, Adaptor]:
+    """Encoder and adaptor of a file that can be run. Loads no library.
+
+    Raises:
+        ModelFileError: a size is missing or absurd, or a tensor is missing or has the wrong shape or type.
+    """
     encoder = SanmEncoder(
         prefix="audio_encoder.",
         input_size=file.integer("funasr.enc.input_size"),
@@ -98,14 +115,7 @@ def load(file: GgufFile, llm_path: Path, threads: int) -> FunAsrNanoModel:
         raise ModelFileError(file.path, f"has an adaptor that joins {rate} frames; only 1 is known")
     encoder.check(file)
     adaptor.check(file)
-    language_model = LlmProcess(llm_path, threads)
-    if language_model.width != adaptor.output_size:
-        language_model.close()
-        raise ModelFileError(
-            llm_path,
-            f"reads embeddings of {language_model.width} values; those of {file.path.name} have {adaptor.output_size}",
-        )
-    return FunAsrNanoModel(Weights(file, encoder.derived_weights(file)), encoder, adaptor, language_model)
+    return encoder, adaptor
 
 
 class FunAsrNano:

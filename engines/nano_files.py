@@ -43,6 +43,12 @@ def language_model_beside(encoder: GgufFile) -> Path:
     return min(fitting)[1]
 
 
+def encoders_beside(language_model: GgufFile) -> list[Path]:
+    """The encoders in a language model's folder for which `language_model_beside` finds it."""
+    others = sorted(path for path in language_model.path.parent.glob("*.gguf") if path != language_model.path)
+    return [path for path in others if _finds(path, language_model.path)]
+
+
 def is_complete(file: GgufFile) -> bool:
     """Whether all is here that a model needs beside its file; of others than Fun-ASR-Nano that is nothing."""
     if file.architecture != store.NANO_ARCHITECTURE:
@@ -62,6 +68,17 @@ def missing_extra() -> MissingExtraError:
         "runs the language model of Fun-ASR-Nano",
         note="it is compiled for some minutes then, which takes a C++ compiler",
     )
+
+
+def _finds(path: Path, language_model: Path) -> bool:
+    """Whether a file is an encoder that takes this language model."""
+    if peek_architecture(path) not in (None, store.NANO_ARCHITECTURE):
+        return False
+    try:
+        with GgufFile(path) as file:
+            return file.architecture == store.NANO_ARCHITECTURE and language_model_beside(file) == language_model
+    except ModelError:  # broken, or without a language model
+        return False
 
 
 def _own_language_model(encoder: Path) -> Path:

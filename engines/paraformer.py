@@ -60,6 +60,17 @@ def load(file: GgufFile, cmvn: Cmvn | None) -> ParaformerModel:
         cmvn: normalisation of the features, if any.
 
     Raises:
+        ModelFileError: as `check` says.
+    """
+    encoder, predictor, tail, decoder, vocabulary = check(file)
+    weights = Weights(file, encoder.derived_weights(file) | decoder.derived_weights(file))
+    return ParaformerModel(weights, encoder, predictor, tail, decoder, vocabulary, cmvn)
+
+
+def check(file: GgufFile) -> tuple[SanmEncoder, CifPredictor, float, SanmDecoder, list[str]]:
+    """The parts of a file that can be run, in the order of a model's. Loads no library.
+
+    Raises:
         ModelFileError: a size is missing or absurd, or a tensor is missing or has the wrong shape or type.
     """
     encoder = SanmEncoder(
@@ -91,9 +102,7 @@ def load(file: GgufFile, cmvn: Cmvn | None) -> ParaformerModel:
     tail = file.number("pf.predictor.tail_threshold")
     if not 0 < tail <= 1:
         raise ModelFileError(file.path, f"pf.predictor.tail_threshold is {tail:g}; above 0 and up to 1 was expected")
-    predictor = cif.load(file, "predictor.", encoder.output_size)
-    weights = Weights(file, encoder.derived_weights(file) | decoder.derived_weights(file))
-    return ParaformerModel(weights, encoder, predictor, tail, decoder, vocabulary, cmvn)
+    return encoder, cif.load(file, "predictor.", encoder.output_size), tail, decoder, vocabulary
 
 
 class Paraformer:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from liveasr.engines import cmvn, funasr_nano, nano_files, paraformer, sensevoice, streaming_model
@@ -41,18 +42,32 @@ def open_engine(path: Path, threads: int | None = None, cmvn_path: Path | None =
     """
     file = GgufFile(path)
     try:
-        opener = _OPENERS.get(file.architecture)
-        if file.architecture == nano_files.LANGUAGE_MODEL_ARCHITECTURE:
-            raise ModelFileError(
-                path,
-                "is a language model, as one is part of Fun-ASR-Nano; name the encoder, which finds it beside itself",
-            )
-        if opener is None:
-            raise ModelFileError(path, f"is a {file.architecture} model; liveasr runs {', '.join(ARCHITECTURES)}")
+        opener = _family(file).opener
         return opener(file, threads or default_threads(len(file)), cmvn_path)
     except BaseException:
         file.close()
         raise
+
+
+def check(file: GgufFile) -> None:
+    """Raise what `open_engine` would raise for a file, without a native library, and without what lies beside it.
+
+    Raises:
+        ModelFileError: the file is incomplete, or of an architecture that this program does not run.
+    """
+    _family(file).check(file)
+
+
+def _family(file: GgufFile) -> "_Family":
+    family = _FAMILIES.get(file.architecture)
+    if file.architecture == nano_files.LANGUAGE_MODEL_ARCHITECTURE:
+        raise ModelFileError(
+            file.path,
+            "is a language model, as one is part of Fun-ASR-Nano; name the encoder, which finds it beside itself",
+        )
+    if family is None:
+        raise ModelFileError(file.path, f"is a {file.architecture} model; liveasr runs {', '.join(ARCHITECTURES)}")
+    return family
 
 
 def _normalisation(file: GgufFile, dims: int, cmvn_path: Path | None) -> cmvn.Cmvn | None:
@@ -81,12 +96,18 @@ def _open_nano(file: GgufFile, threads: int, cmvn_path: Path | None) -> Engine:
     return funasr_nano.FunAsrNano(model, threads, owns_model=True)
 
 
-_OPENERS: dict[str, Callable[[GgufFile, int, Path | None], Engine]] = {
-    sensevoice.ARCHITECTURE: _open_sensevoice,
-    paraformer.ARCHITECTURE: _open_paraformer,
-    streaming_model.ARCHITECTURE: _open_paraformer_streaming,
-    funasr_nano.ARCHITECTURE: _open_nano,
+@dataclass(frozen=True, slots=True)
+class _Family:
+    opener: Callable[[GgufFile, int, Path | None], Engine]
+    check: Callable[[GgufFile], object]
+
+
+_FAMILIES = {
+    sensevoice.ARCHITECTURE: _Family(_open_sensevoice, sensevoice.check),
+    paraformer.ARCHITECTURE: _Family(_open_paraformer, paraformer.check),
+    streaming_model.ARCHITECTURE: _Family(_open_paraformer_streaming, streaming_model.check),
+    funasr_nano.ARCHITECTURE: _Family(_open_nano, funasr_nano.check),
 }
-ARCHITECTURES = tuple(_OPENERS)
+ARCHITECTURES = tuple(_FAMILIES)
 """The first is the best where several are installed: SenseVoice knows more languages, and punctuation; Fun-ASR-Nano,
 the last, is slow on most computers, and is for those who ask for it."""

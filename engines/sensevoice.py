@@ -66,6 +66,17 @@ def load(file: GgufFile, cmvn: Cmvn | None) -> SenseVoiceModel:
         cmvn: normalisation of the features, if any.
 
     Raises:
+        ModelFileError: as `check` says.
+    """
+    encoder, queries, vocabulary, blank_id = check(file)
+    weights = Weights(file, encoder.derived_weights(file))
+    return SenseVoiceModel(weights, encoder, queries, vocabulary, blank_id, cmvn)
+
+
+def check(file: GgufFile) -> tuple[SanmEncoder, Float32Array, list[str], int]:
+    """The encoder, the query embeddings, the vocabulary and the blank's id of a file that can be run. Loads no library.
+
+    Raises:
         ModelFileError: a size is missing or absurd, or a tensor is missing or has the wrong shape or type.
     """
     encoder = SanmEncoder(
@@ -91,9 +102,7 @@ def load(file: GgufFile, cmvn: Cmvn | None) -> SenseVoiceModel:
         )
     check_tensor(file, "ctc.ctc_lo.weight", (len(vocabulary), encoder.output_size))
     check_tensor(file, "ctc.ctc_lo.bias", (len(vocabulary),))
-    queries = file.array("embed.weight", (_EMBED_ROWS, encoder.input_size))
-    weights = Weights(file, encoder.derived_weights(file))
-    return SenseVoiceModel(weights, encoder, queries, vocabulary, blank_id, cmvn)
+    return encoder, file.array("embed.weight", (_EMBED_ROWS, encoder.input_size)), vocabulary, blank_id
 
 
 class SenseVoice:

@@ -58,6 +58,17 @@ def load(file: GgufFile, cmvn: Cmvn | None, chunks: Chunks | None = None) -> Str
         chunks: how to cut segments, if not as the file recommends.
 
     Raises:
+        ModelFileError: as `check` says.
+    """
+    encoder, predictor, tail, decoder, vocabulary, recommended = check(file)
+    weights = Weights(file, encoder.derived_weights(file) | decoder.derived_weights(file))
+    return StreamingModel(weights, encoder, predictor, tail, decoder, vocabulary, cmvn, chunks or recommended)
+
+
+def check(file: GgufFile) -> tuple[SanmEncoder, CifPredictor, float, SanmDecoder, list[str], Chunks]:
+    """The parts of a file that can be run, and how it recommends to cut segments. Loads no library.
+
+    Raises:
         ModelFileError: a size is missing or absurd, or a tensor is missing or has the wrong shape or type.
     """
     for key, value in _ONLY.items():
@@ -95,6 +106,4 @@ def load(file: GgufFile, cmvn: Cmvn | None, chunks: Chunks | None = None) -> Str
     if not 0 <= tail <= 1:
         raise ModelFileError(file.path, f"pfs.predictor.tail_threshold is {tail:g}; 0 to 1 was expected")
     predictor = cif.load(file, "predictor.", encoder.output_size)
-    chunks = chunks or chunk_sizes.from_gguf(file, "pfs.")
-    weights = Weights(file, encoder.derived_weights(file) | decoder.derived_weights(file))
-    return StreamingModel(weights, encoder, predictor, tail, decoder, vocabulary, cmvn, chunks)
+    return encoder, predictor, tail, decoder, vocabulary, chunk_sizes.from_gguf(file, "pfs.")

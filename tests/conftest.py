@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from liveasr import store
 from liveasr.gguf_file import GgufFile
 from liveasr.vad import weights
 from liveasr.vad.weights import FsmnWeights
+from tests.command import Run, runs
 
 TESTS = Path(__file__).resolve().parent
 SHARED_VARIABLE = "LIVEASR_SHARED"
@@ -57,3 +59,10 @@ def fsmn() -> FsmnWeights:
     """The weights of the VAD that ships with the package."""
     with GgufFile(store.built_in(store.VAD_MODEL)) as file:
         return weights.load(file)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """Calls the command line with arguments; no model is installed."""
+    monkeypatch.setenv(store.FOLDER_VARIABLE, str(tmp_path / "no models"))
+    yield from runs(monkeypatch, capsys)

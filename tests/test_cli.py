@@ -6,26 +6,24 @@ pipes, descriptors) runs in one.
 
 import errno
 import json
-import logging
 import os
 import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pytest
 import soundfile
 
 import liveasr
-from liveasr import cli, store
+from liveasr import store
 from liveasr.engines.base import DecodeOptions
 from liveasr.engines.sensevoice import SenseVoice
 from liveasr.types import SAMPLE_RATE_HZ, Float32Array, Hypothesis
+from tests.command import NOTICE, Result, Run
 from tests.helpers import write_gguf
 from tests.sounds import load, silence
 
@@ -35,47 +33,9 @@ CLEAN_TEXT = """\
 [00:02.790 --> 00:05.150]  one five nine two
 [00:05.830 --> 00:07.510]  six five
 """
-NOTICE = "liveasr: 'digits' is a demonstration"
 DIGITS = ("transcribe", "--model", "digits")
 LIMIT_S = 120
 NEEDS_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is Linux's")
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def complaint(self) -> str:
-        """The one line on stderr that is not the notice about the demonstration model."""
-        lines = [line for line in self.err.splitlines() if line and not line.startswith(NOTICE)]
-        assert len(lines) == 1, self.err
-        return lines[0]
-
-
-Run: TypeAlias = Callable[..., Result]
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
-    """Calls the command line with arguments; no model is installed."""
-    monkeypatch.setenv(store.FOLDER_VARIABLE, str(tmp_path / "no models"))
-    log = logging.getLogger("liveasr")
-    handlers = list(log.handlers)
-
-    def call(*arguments: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["liveasr", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        log.handlers[:] = handlers
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return Result(int(caught.value.code or 0), out, err)
-
-    yield call
-    log.handlers[:] = handlers
 
 
 def start(*arguments: object, **settings: Any) -> subprocess.Popen[bytes]:

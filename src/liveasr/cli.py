@@ -406,3 +406,21 @@ def convert(**settings: Any) -> int:
     from liveasr.commands import convert as run
 
     return run(**settings)
+
+
+@models.command()
+@click.argument("model", metavar="NAME|FILE.gguf")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def inspect(**settings: Any) -> int:
+    """Tell what a model file is: architecture, sizes, tensor types, metadata, and whether it runs here.
+
+    Nothing is loaded but the file's own descriptions. Where it does not run, the reason is told, and what to do.
+
+    \b
+    Examples:
+      liveasr models inspect digits
+      liveasr models inspect --json ~/Downloads/sensevoice-small-q8.gguf
+    """  # noqa: D301 - \b is click's mark for a block to leave as it is
+    from liveasr.inspecting import inspect as run
+
+    return run(**settings)

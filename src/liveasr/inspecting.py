@@ -1,0 +1,117 @@
+"""`liveasr models inspect`: what a model file is, on one screen."""
+
+import json
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from liveasr import store
+from liveasr.engines.inspection import CmvnPolicy, Inspection
+from liveasr.engines.inspection import inspect as look_into
+from liveasr.gguf_file import GgufFile
+from liveasr.types import Language
+
+_COLUMNS = 80
+_LABEL_COLUMNS = 14
+_LONGEST_VALUE = 300
+"""Characters, so that a licence in full does not fill the screen."""
+_CMVN_WORDS: dict[CmvnPolicy, str] = {
+    "applied": "applied",
+    "missing": "missing: the model runs without it, a little less accurate; pass --cmvn am.mvn",
+    "misexported": "not applied: the upstream exporter wrote the wrong blocks of am.mvn, a known fault of published "
+    "files; the model runs without it, a little less accurate; pass --cmvn am.mvn, or convert the checkpoint again",
+    "unusable": "not applied: its values normalise nothing; pass --cmvn am.mvn, or convert the checkpoint again",
+    "not used": "none: the model takes its features as they are",
+}
+_LANGUAGE_WORDS: dict[Language, str] = {
+    "zh": "Mandarin",
+    "en": "English",
+    "yue": "Cantonese",
+    "ja": "Japanese",
+    "ko": "Korean",
+}
+_METADATA = {
+    "name": ("name", "basename"),
+    "author": ("author", "organization", "quantized_by"),
+    "licence": ("license", "license.name", "license.link"),
+    "source": ("source.url", "source.repo_url", "url", "repo_url", "source.huggingface.repository"),
+}
+"""Label -> keys of general.*, those of the gguf package, the best first."""
+_UNTOLD = "not in the file"
+
+
+def inspect(model: str, as_json: bool) -> int:
+    """`liveasr models inspect`."""
+    with GgufFile(store.find(model)) as file:
+        found = look_into(file)
+    if as_json:
+        sys.stdout.write(json.dumps({**asdict(found), "runs": found.reason is None}, indent=1) + "\n")
+    else:
+        sys.stdout.write("\n".join(_screen(found)) + "\n")
+    return 0
+
+
+def _screen(found: Inspection) -> Iterator[str]:
+    yield from _entry("file", found.path)
+    yield from _entry("architecture", f"{found.words} ({found.architecture})")
+    yield from _entry("sizes", _sizes(found))
+    yield from _entry("weights", f"{found.parameters / 1e6:,.2f} million parameters, {found.size_bytes / 1e6:,.1f} MB")
+    yield from _tensors(found)
+    yield from _entry("front end", _front_end(found))
+    yield from _entry("CMVN", _CMVN_WORDS[found.cmvn])
+    for label, keys in _METADATA.items():
+        values = [str(found.metadata[key]) for key in keys if key in found.metadata]
+        yield from _entry(label, values[0] if values else _UNTOLD)
+    yield from _entry("languages", _languages(found))
+    if found.companion is not None:
+        yield from _entry("other part", found.companion)
+    yield from _entry("runs here", "yes" if found.reason is None else f"no: {found.reason}")
+
+
+def _entry(label: str, text: str) -> list[str]:
+    """A labelled text of as many lines as it takes, without what a terminal would obey."""
+    shown = "".join(char if char.isprintable() else " " for char in text)
+    if len(shown) > _LONGEST_VALUE:
+        shown = f"{shown[:_LONGEST_VALUE]} ..."
+    return textwrap.wrap(
+        shown, _COLUMNS, initial_indent=f"{label:<{_LABEL_COLUMNS}}", subsequent_indent=" " * _LABEL_COLUMNS
+    )
+
+
+def _sizes(found: Inspection) -> str:
+    parts = [f"{number} {name}" for name, number in found.layers.items()]
+    for number, words in ((found.width, "width {}"), (found.heads, "{} heads"), (found.vocabulary, "{:,} tokens")):
+        if number is not None:
+            parts.append(words.format(number))
+    return ", ".join(parts) or _UNTOLD
+
+
+def _tensors(found: Inspection) -> Iterator[str]:
+    total = sum(share.bytes for share in found.types)
+    label = "tensors"
+    for share in found.types:
+        yield (
+            f"{label:<{_LABEL_COLUMNS}}{share.tensors:>5} {share.type:<5} {share.bytes / 1e6:>9,.2f} MB "
+            f"{share.bytes / total:>6.1%}"
+        )
+        label = ""
+
+
+def _front_end(found: Inspection) -> str:
+    front = found.front_end
+    if front is None:
+        return "none of its own"
+    return (
+        f"{front.mel_bins} mel bins every 10 ms of 16 kHz, {front.lfr_m} frames stacked: "
+        f"{front.mel_bins * front.lfr_m} features every {front.lfr_n * 10} ms"
+    )
+
+
+def _languages(found: Inspection) -> str:
+    if found.is_demonstration:
+        return "English, and of it the digits zero to nine: a demonstration"
+    if found.languages:
+        names = ", ".join(_LANGUAGE_WORDS[language] for language in found.languages)
+        return f"{names} (of the released model; the file does not say)"
+    return "any" if found.front_end else "not known"

@@ -1,0 +1,48 @@
+"""The command line called in this process, which takes no time to start."""
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pytest
+
+from liveasr import cli
+
+NOTICE = "liveasr: 'digits' is a demonstration"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def complaint(self) -> str:
+        """The one line on stderr that is not the notice about the demonstration model."""
+        lines = [line for line in self.err.splitlines() if line and not line.startswith(NOTICE)]
+        assert len(lines) == 1, self.err
+        return lines[0]
+
+
+Run: TypeAlias = Callable[..., Result]
+
+
+def runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """What calls the command line with arguments, and puts the log back at the end."""
+    log = logging.getLogger("liveasr")
+    handlers = list(log.handlers)
+
+    def call(*arguments: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["liveasr", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        log.handlers[:] = handlers
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return Result(int(caught.value.code or 0), out, err)
+
+    yield call
+    log.handlers[:] = handlers
