@@ -21,16 +21,12 @@ from liveasr.engines.checkpoint import StoredTensor, open_state
 from liveasr.engines.checkpoint_folder import CheckpointFolder
 from liveasr.engines.cmvn import from_kaldi
 from liveasr.engines.gguf_output import OutputFile, OutputTensor, WeightType, write_files
-from liveasr.engines.layouts import LAYOUTS, Layout
+from liveasr.engines.layouts import FSMN_KERNELS, LAYOUTS, Layout
 from liveasr.errors import ModelFileError
 from liveasr.gguf_file import MAX_DIMS, MAX_NAME_BYTES
 from liveasr.types import Float32Array
 
 __all__ = ["WeightType", "convert", "language_model_path", "output_files"]
-
-_Q8_0_BLOCK = 32  # values
-_MATRIX_DIMS = 2
-_FSMN_KERNELS = ("fsmn_block.weight", "conv_left.weight")
 
 
 def output_files(folder: Path, output: Path) -> tuple[Path, ...]:
@@ -117,19 +113,10 @@ def _tensor(path: Path, name: str, stored: StoredTensor, layout: Layout, weight_
     size = math.prod(shape)
     if len(name.encode()) > MAX_NAME_BYTES or not 1 <= len(shape) <= MAX_DIMS or not size:
         raise ModelFileError(path, f"no GGUF file can hold tensor {name!r} of shape {shape}")
-    if not name.endswith(_FSMN_KERNELS):
-        return OutputTensor(name, shape, _stored_type(name, shape, layout, weight_type), stored.read)
+    if not name.endswith(FSMN_KERNELS):
+        return OutputTensor(name, shape, layout.stored_type(name, shape, weight_type), stored.read)
 
     def taps_first() -> Float32Array:
         return np.ascontiguousarray(stored.read().reshape(shape[0], -1).T)
 
     return OutputTensor(name, (size // shape[0], shape[0]), "f32", taps_first)
-
-
-def _stored_type(name: str, shape: tuple[int, ...], layout: Layout, wanted: WeightType) -> WeightType:
-    is_matrix = len(shape) == _MATRIX_DIMS and "norm" not in name
-    if not is_matrix or not layout.matrices_shrink or name in layout.never_shrunk:
-        return "f32"
-    if wanted == "q8_0" and (name in layout.never_quantised or shape[1] % _Q8_0_BLOCK):
-        return "f32"
-    return wanted

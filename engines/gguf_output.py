@@ -8,20 +8,35 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import gguf
 import numpy as np
+from numpy.typing import NDArray
 
+from liveasr.engines.k_quants import quantize_rows
 from liveasr.errors import OutputError
 from liveasr.types import Float32Array
 
 WeightType: TypeAlias = Literal["f32", "f16", "q8_0"]
-_GGML_TYPES: Mapping[WeightType, gguf.GGMLQuantizationType] = {
+"""Those that a checkpoint is converted to."""
+TensorKind: TypeAlias = Literal["f32", "f16", "q8_0", "q6_K", "q5_K", "q4_K"]
+"""Those that a tensor can be written in."""
+_GGML_TYPES: Mapping[TensorKind, gguf.GGMLQuantizationType] = {
     "f32": gguf.GGMLQuantizationType.F32,
     "f16": gguf.GGMLQuantizationType.F16,
     "q8_0": gguf.GGMLQuantizationType.Q8_0,
+    "q6_K": gguf.GGMLQuantizationType.Q6_K,
+    "q5_K": gguf.GGMLQuantizationType.Q5_K,
+    "q4_K": gguf.GGMLQuantizationType.Q4_K,
 }
+_K_TYPES = ("q6_K", "q5_K", "q4_K")
+"""Which the gguf package reads, and only ggml itself makes."""
+
+
+def block_values(kind: TensorKind) -> int:
+    """How many values share a scale: the rows of a tensor of that type have a multiple of them."""
+    return int(gguf.GGML_QUANT_SIZES[_GGML_TYPES[kind]][0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +45,7 @@ class OutputTensor:
 
     name: str
     shape: tuple[int, ...]
-    kind: WeightType
+    kind: TensorKind
     read: Callable[[], Float32Array]
     """Its values, of that shape; called once, when it is written."""
 
@@ -82,19 +97,28 @@ def _write(file: OutputFile, path: Path) -> None:
     try:
         for tensor in file.tensors:
             kind = _GGML_TYPES[tensor.kind]
-            block_values, block_bytes = gguf.GGML_QUANT_SIZES[kind]
-            size_bytes = math.prod(tensor.shape) // block_values * block_bytes
+            values, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+            size_bytes = math.prod(tensor.shape) // values * block_bytes
             writer.add_tensor_info(tensor.name, tensor.shape, np.dtype(np.float32), size_bytes, kind)
         writer.write_header_to_file(path)
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
         for tensor in file.tensors:
-            writer.write_tensor_data(gguf.quants.quantize(tensor.read(), _GGML_TYPES[tensor.kind]))
+            writer.write_tensor_data(_stored(tensor))
         writer.close()
     finally:
         with contextlib.suppress(OSError):  # of a full disk, which has been told already
             writer.close()
     path.chmod(0o644)
+
+
+def _stored(tensor: OutputTensor) -> NDArray[Any]:
+    """The values of a tensor as they are written."""
+    kind = _GGML_TYPES[tensor.kind]
+    if tensor.kind in _K_TYPES:
+        return quantize_rows(tensor.read(), int(kind))
+    stored: NDArray[Any] = gguf.quants.quantize(tensor.read(), kind)
+    return stored
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import gguf
 
 from liveasr.engines.checkpoint_folder import CheckpointFolder, Settings
+from liveasr.engines.gguf_output import TensorKind, block_values
 from liveasr.errors import ModelFileError
 
 _PARAFORMER_PARTS = {"encoder": "SANMEncoder", "decoder": "ParaformerSANMDecoder", "predictor": "CifPredictorV2"}
@@ -36,6 +37,14 @@ _NANO_STATED: Settings = {
     ("audio_adaptor_conf", "use_low_frame_rate"): True,
 }
 _ADAPTOR_HEADS = 8  # released configurations do not say it
+_MATRIX_DIMS = 2
+FSMN_KERNELS = ("fsmn_block.weight", "conv_left.weight")
+"""How their names end."""
+# Of the parameters of a model these spoil the output most, for their number, when they have four bits: tried on both
+# built-in models. The output layer costs ten times as much as the others, the output of attention nearly twice.
+_SENSITIVE = ("ctc.ctc_lo.weight", "output_layer.weight", "linear_out.weight")
+_SENSITIVE_OF_QWEN3 = ("token_embd.weight", "output.weight", "attn_v.weight")
+"""As llama.cpp has them in its own mixes, but for half of the ffn_down; attn_output is one of them by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +58,33 @@ class Layout:
     skipped: tuple[str, ...] = ()
     """Names that are left out although a prefix fits."""
     never_quantised: tuple[str, ...] = ()
-    """Names that stay f32 in a q8_0 file."""
+    """Names that are f32 in a q8_0 file, and f16 in one of fewer bits."""
     never_shrunk: tuple[str, ...] = ()
     """Names that stay f32 in every file."""
     matrices_shrink: bool = True
     has_cmvn: bool = True
     has_language_model: bool = False
     """Which goes into a file of its own."""
+    sensitive: tuple[str, ...] = _SENSITIVE
+    """How the names of those end that a mix of types keeps more exact."""
+
+    def stored_type(self, name: str, shape: tuple[int, ...], wanted: TensorKind) -> TensorKind:
+        """How a tensor is written in a file of the wanted type.
+
+        A q8_0 file has in f32 what has rows of another length than blocks have, as the published ones do. Files of
+        fewer bits are for those who want them small: there it is q8_0 where that has shorter blocks, else f16.
+        """
+        is_matrix = len(shape) == _MATRIX_DIMS and "norm" not in name and not name.endswith(FSMN_KERNELS)
+        if not is_matrix or not self.matrices_shrink or name in self.never_shrunk:
+            return "f32"
+        if wanted in ("f32", "f16"):
+            return wanted
+        if name not in self.never_quantised:
+            kinds: tuple[TensorKind, ...] = (wanted, "q8_0")
+            for kind in kinds:
+                if shape[1] % block_values(kind) == 0:
+                    return kind
+        return "f32" if wanted == "q8_0" else "f16"
 
 
 def _add_sensevoice(writer: gguf.GGUFWriter, folder: CheckpointFolder) -> None:
@@ -179,6 +208,7 @@ LAYOUTS = {
         _add_nano,
         has_cmvn=False,
         has_language_model=True,
+        sensitive=(*_SENSITIVE, *_SENSITIVE_OF_QWEN3),
     ),
     "FsmnVADStreaming": Layout("fsmn-vad", ("encoder.",), _add_fsmn_vad, matrices_shrink=False),
 }

@@ -1,12 +1,12 @@
 """From a model file to an engine, by the architecture that the file names."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from liveasr.engines import cmvn, funasr_nano, nano_files, paraformer, sensevoice, streaming_model
 from liveasr.engines.base import Engine
+from liveasr.engines.cores import available_cores
 from liveasr.engines.paraformer_streaming import ParaformerStreaming
 from liveasr.errors import ModelFileError, UsageError
 from liveasr.gguf_file import GgufFile
@@ -22,11 +22,6 @@ def default_threads(model_bytes: int) -> int:
     if model_bytes < _SMALL_MODEL_BYTES:
         return 1
     return min(4, available_cores())
-
-
-def available_cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def open_engine(path: Path, threads: int | None = None, cmvn_path: Path | None = None) -> Engine:

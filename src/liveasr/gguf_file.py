@@ -182,6 +182,8 @@ class GgufFile:
         except OSError as error:
             raise ModelFileError(self.path, f"cannot be read: {error.strerror}") from error
         self.metadata: dict[str, MetadataValue] = {}
+        self.metadata_types: dict[str, int] = {}
+        """GGUF's number of the type of each value; of a list, that of what is in it."""
         self.tensors: dict[str, TensorInfo] = {}
         try:
             self._parse(_Cursor(self.path, self._map))
@@ -250,8 +252,18 @@ class GgufFile:
         if info.type_name not in ("f32", "f16"):
             raise ModelFileError(self.path, f"tensor {name} is {info.type_name}; f32 or f16 was expected")
         kind = np.dtype("<f4" if info.type_name == "f32" else "<f2")
-        values = np.frombuffer(self._map, kind, info.size_bytes // kind.itemsize, info.offset)
-        return values.reshape(info.shape).astype(np.float32)
+        # No name for the view, here and below: it would outlive Ctrl-C in the traceback, and a map with views cannot be
+        # closed.
+        return (
+            np.frombuffer(self._map, kind, info.size_bytes // kind.itemsize, info.offset)
+            .reshape(info.shape)
+            .astype(np.float32)
+        )
+
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """A copy of the bytes of a tensor of any type, (all of its dimensions but the last, bytes of a row)."""
+        info = self.tensor(name)
+        return np.frombuffer(self._map, np.uint8, info.size_bytes, info.offset).reshape(*info.shape[:-1], -1).copy()
 
     def address(self) -> int:
         """Where the mapping begins in memory. It is read-only, and valid until `close()`."""
@@ -292,10 +304,12 @@ class GgufFile:
         self._place(cursor, headers, data_start=-(-cursor.at // alignment) * alignment, alignment=alignment)
 
     def _value(self, cursor: _Cursor, key: str, kind: int) -> MetadataValue:
+        self.metadata_types[key] = kind
         if kind == _STRING:
             return cursor.string(key)
         if kind == _ARRAY:
-            return self._array_value(cursor, key, cursor.number("<I", f"the type of {key}"))
+            self.metadata_types[key] = cursor.number("<I", f"the type of {key}")
+            return self._array_value(cursor, key, self.metadata_types[key])
         scalar = self._scalar(cursor, key, kind, 1)[0]
         if kind == _BOOL:
             return bool(scalar)

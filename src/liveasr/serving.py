@@ -10,7 +10,8 @@ from typing import TypeVar
 
 from liveasr import store
 from liveasr.engines.base import Engine
-from liveasr.engines.registry import available_cores, open_engine
+from liveasr.engines.cores import available_cores
+from liveasr.engines.registry import open_engine
 from liveasr.errors import ModelNotFoundError, UsageError
 from liveasr.options import best_installed, notice_demonstration, open_partials, partials_for
 from liveasr.stream import journal
