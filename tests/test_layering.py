@@ -26,7 +26,7 @@ ROOMS = ("vad", "engines", "stream", "clients")
 FRONT_DOOR = ("liveasr.types", "liveasr.errors", "liveasr.gguf_file", "liveasr.store", "liveasr.__version__")
 
 # What the command line runs.
-COMMANDS = ("liveasr.commands", "liveasr.captioning", "liveasr.serving", "liveasr.inspecting")
+COMMANDS = ("liveasr.commands", "liveasr.captioning", "liveasr.serving", "liveasr.inspecting", "liveasr.quantizing")
 
 # importer -> what it may import of liveasr. A name covers everything below it; the longest matching importer decides,
 # and a module of the front door that has no line of its own is refused, so that a new one has to say where it stands.

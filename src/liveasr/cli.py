@@ -424,3 +424,31 @@ def inspect(**settings: Any) -> int:
     from liveasr.inspecting import inspect as run
 
     return run(**settings)
+
+
+@models.command()
+@click.argument("model", metavar="FILE.gguf|NAME")
+@click.argument("type_", metavar="TYPE", type=click.Choice(["f16", "q8_0", "q6_K", "q5_K", "q4_K_mix", "q4_K"]))
+@click.option("--output", "-o", metavar="FILE.gguf", type=_FILE, help="[default: beside the model, NAME-TYPE.gguf]")
+@click.option("--force", is_flag=True, help="Replace the output if it exists.")
+@click.option("--check", "recordings", metavar="RECORDING", type=_FILE, multiple=True,
+              help="Tell what changes in what is heard here, and the speed; may be repeated.")  # fmt: skip
+@_threads_option
+def quantize(**settings: Any) -> int:
+    """Write a model again in fewer bits: smaller, often faster, a little less exact.
+
+    The model is an f32 or f16 file. TYPE is how its matrices are stored, from the most exact to the smallest: f16,
+    q8_0, q6_K, q5_K, q4_K_mix, q4_K. q4_K_mix has in q6_K the output layer and the outputs of attention, which suffer
+    most for their size. Rows that do not divide into blocks stay longer, with a note; everything else stays as it is.
+
+    It prints for all tensors of a kind how far their values moved: the root mean square of the differences, in percent
+    of that of the values. What matters is what is recognised, which --check compares, with the seconds that took.
+
+    \b
+    Examples:
+      liveasr models quantize sensevoice-small-f16.gguf q8_0
+      liveasr models quantize sensevoice-small-f16 q4_K_mix --check talk.wav --check interview.mp3
+    """  # noqa: D301 - \b is click's mark for a block to leave as it is
+    from liveasr.quantizing import quantize as run
+
+    return run(**settings)
