@@ -40,8 +40,9 @@ _ADAPTOR_HEADS = 8  # released configurations do not say it
 _MATRIX_DIMS = 2
 FSMN_KERNELS = ("fsmn_block.weight", "conv_left.weight")
 """How their names end."""
-# Of the parameters of a model these spoil the output most, for their number, when they have four bits: tried on both
-# built-in models. The output layer costs ten times as much as the others, the output of attention nearly twice.
+# Of the parameters of a model these spoil the output most, for their number, when they have four bits: in `digits` the
+# output layer, ten times as much as others, in `digits-paraformer` the output of attention, nearly twice
+# (docs/measurements.md).
 _SENSITIVE = ("ctc.ctc_lo.weight", "output_layer.weight", "linear_out.weight")
 _SENSITIVE_OF_QWEN3 = ("token_embd.weight", "output.weight", "attn_v.weight")
 """As llama.cpp has them in its own mixes, but for half of the ffn_down; attn_output is one of them by its name."""
@@ -71,8 +72,8 @@ class Layout:
     def stored_type(self, name: str, shape: tuple[int, ...], wanted: TensorKind) -> TensorKind:
         """How a tensor is written in a file of the wanted type.
 
-        A q8_0 file has in f32 what has rows of another length than blocks have, as the published ones do. Files of
-        fewer bits are for those who want them small: there it is q8_0 where that has shorter blocks, else f16.
+        A q8_0 file has in f32 what has rows that do not divide into blocks. Files of fewer bits are for those who want
+        them small: there such rows are q8_0 where its shorter blocks fit, else f16.
         """
         is_matrix = len(shape) == _MATRIX_DIMS and "norm" not in name and not name.endswith(FSMN_KERNELS)
         if not is_matrix or not self.matrices_shrink or name in self.never_shrunk:

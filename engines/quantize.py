@@ -103,7 +103,9 @@ def quantize(source: Path, output: Path, wanted: QuantizedType) -> QuantizeRepor
         written = OutputFile(gguf.GGUFWriter(None, file.architecture), [])
         _copy_metadata(file, written.writer, wanted)
         written.tensors.extend(
-            OutputTensor(info.name, info.shape, kinds[info.name], functools.partial(_values, file, info.name))
+            OutputTensor(
+                info.name, info.shape, kinds[info.name], functools.partial(_values, file, info.name, kinds[info.name])
+            )
             for info in sorted(file.tensors.values(), key=lambda info: info.offset)
         )
         write_files({output: written})
@@ -174,8 +176,10 @@ def _copy_metadata(file: GgufFile, writer: gguf.GGUFWriter, wanted: QuantizedTyp
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
 
 
-def _values(file: GgufFile, name: str) -> Float32Array:
+def _values(file: GgufFile, name: str, kind: TensorKind) -> Float32Array:
     values = file.array(name)
     if not np.isfinite(values).all():
         raise ModelFileError(file.path, f"tensor {name} has values that are no numbers, which cannot be quantized")
+    if kind == "f16" and np.abs(values).max() > np.finfo(np.float16).max:
+        raise ModelFileError(file.path, f"tensor {name} has values that are too large for f16; only f32 holds them")
     return values

@@ -435,7 +435,7 @@ def inspect(**settings: Any) -> int:
               help="Tell what changes in what is heard here, and the speed; may be repeated.")  # fmt: skip
 @_threads_option
 def quantize(**settings: Any) -> int:
-    """Write a model again in fewer bits: smaller, often faster, a little less exact.
+    """Write a model again in fewer bits: smaller, a little less exact, and on most computers about as fast.
 
     The model is an f32 or f16 file. TYPE is how its matrices are stored, from the most exact to the smallest: f16,
     q8_0, q6_K, q5_K, q4_K_mix, q4_K. q4_K_mix has in q6_K the output layer and the outputs of attention, which suffer
