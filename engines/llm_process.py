@@ -190,9 +190,9 @@ class _Running:
         try:
             reply = _receive(greeting, _START_S)
         except TimeoutError as error:
-            raise EngineError(f"the language model cannot be started: it {self.bury()}") from error
+            raise EngineError(f"the language model {path} cannot be started: it {self.bury()}") from error
         except (EOFError, OSError) as error:  # killed for want of memory, say: another time it may start
-            raise LanguageModelDiedError(f"the language model cannot be started: it {self.bury()}") from error
+            raise LanguageModelDiedError(f"the language model {path} cannot be started: it {self.bury()}") from error
         finally:
             greeting.close()
         if isinstance(reply, Failed):

@@ -5,6 +5,7 @@ import importlib.util
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -361,6 +362,42 @@ def test_a_file_that_is_no_language_model_is_named(tmp_path: Path, tiny_nano: Co
         broken.write_bytes(content)
         with pytest.raises(ModelFileError, match=r"broken.gguf: llama.cpp cannot load it: .+"):
             LlmProcess(broken, 1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (b"qwen3", b"qwenX", "llama.cpp cannot load it: .*unknown model architecture: 'qwenX'"),
+        (b"<|im_start|>", b"<|im_stray|>", r"has no token <\|im_start\|>"),
+        (b"<|im_end|>", b"<|im_and|>", r"has no token <\|im_end\|>"),
+        (
+            b"qwen3.context_length" + struct.pack("<II", 4, 40960),
+            b"qwen3.context_length" + struct.pack("<II", 4, 100),
+            "holds 100 tokens at a time",
+        ),
+    ],
+)
+def test_a_language_model_that_is_not_ours_is_refused_with_the_cause(
+    tmp_path: Path, tiny_nano: ConvertedNano, old: bytes, new: bytes, reason: str
+) -> None:
+    whole = tiny_nano.language_model().read_bytes()
+    assert old in whole
+    other = tmp_path / "other.gguf"
+    other.write_bytes(whole.replace(old, new))
+    with pytest.raises(ModelFileError, match=f"other.gguf: {reason}"):
+        LlmProcess(other, 1)
+
+
+def test_an_assertion_that_fails_in_it_has_the_last_word(tmp_path: Path, tiny_nano: ConvertedNano) -> None:
+    whole = tiny_nano.language_model().read_bytes()
+    key = b"qwen3.block_count"
+    at = whole.index(key) + len(key) + 4
+    other = tmp_path / "other.gguf"
+    other.write_bytes(whole[:at] + struct.pack("<I", 0) + whole[at + 4 :])
+    with pytest.raises(
+        LanguageModelDiedError, match=r"other.gguf cannot be started: it was killed by SIGABRT: .*ASSERT"
+    ):
+        LlmProcess(other, 1)
 
 
 def test_a_process_that_cannot_start_is_an_error_with_its_last_words(
