@@ -14,11 +14,13 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeAlias
 
 import numpy as np
 
@@ -33,12 +35,19 @@ _START_S = 120.0
 """To load a model, from a slow disk."""
 _REPLY_S = 60.0
 """For a prompt or a token; a process that needs longer is taken for dead."""
+_ASK_AGAIN_S = 0.25
+"""How soon it is seen that nobody waits any more."""
 _DEATH_S = 1.0
 """Between the end of a link and that of the process."""
+Wanted: TypeAlias = Callable[[], bool]
 
 
 class LanguageModelDiedError(EngineError):
     """The process of the language model ended, as it wrote or as it was started anew, or does not answer."""
+
+
+class NobodyWaitsError(EngineError):
+    """What the language model was at is not wanted any more."""
 
 
 class LlmProcess:
@@ -57,7 +66,9 @@ class LlmProcess:
     def __init__(self, path: Path, threads: int) -> None:
         if importlib.util.find_spec("llama_cpp") is None:
             raise missing_extra()
-        self._path = path
+        self.path = path
+        self.deaths = 0
+        """In a row, with no token between them."""
         self._threads = threads
         self._lock = threading.Lock()
         self._closed = False
@@ -87,7 +98,7 @@ class LlmProcess:
                 return self._running.connect()
             except ConnectionError:  # nobody is there
                 self._running.close()
-                self._running = _Running(self._path, self._threads)
+                self._running = _Running(self.path, self._threads)
             try:
                 return self._running.connect()
             except ConnectionError as error:
@@ -111,27 +122,29 @@ class LlmLane:
         self._process = process
         self._link: _Link | None = None
 
-    def begin(self, prompt: Prompt, rows: Float32Array, most_new: int) -> Written:
+    def begin(self, prompt: Prompt, rows: Float32Array, most_new: int, wanted: Wanted = lambda: True) -> Written:
         """Read a prompt with the embeddings of the audio (R, width), R > 0, and write the first token.
 
         Args:
             prompt: what stands on both sides of the audio.
             rows: the audio.
             most_new: tokens that may be asked for, the first included.
+            wanted: asked again and again while the model is at work: whether somebody still waits for it.
 
         Raises:
+            NobodyWaitsError: `wanted` said so.
             LanguageModelDiedError: the process ended over it; trying again starts a new one.
             EngineError: the model cannot read that.
         """
         if self._link is None:
             self._link = self._process.connect()
         packed = np.ascontiguousarray(rows, np.float32).tobytes()
-        return self._ask(self._link, Begin(prompt.before, packed, prompt.after, most_new))
+        return self._ask(self._link, Begin(prompt.before, packed, prompt.after, most_new), wanted)
 
-    def next(self) -> Written:
-        """The next token. Errors as of `begin`."""
+    def next(self, wanted: Wanted = lambda: True) -> Written:
+        """The next token. `wanted` and errors as of `begin`."""
         assert self._link is not None
-        return self._ask(self._link, Next())
+        return self._ask(self._link, Next(), wanted)
 
     def close(self) -> None:
         """Free the lane. Closing twice is fine."""
@@ -139,16 +152,25 @@ class LlmLane:
             self._link.connection.close()
             self._link = None
 
-    def _ask(self, link: "_Link", request: Request) -> Written:
+    def _ask(self, link: "_Link", request: Request, wanted: Wanted) -> Written:
+        until_s = time.monotonic() + _REPLY_S
         try:
             send(link.connection, request)
-            reply = _receive(link.connection, _REPLY_S)
+            while not link.connection.poll(_ASK_AGAIN_S):
+                if not wanted():
+                    self.close()
+                    raise NobodyWaitsError("nobody waits for the language model")
+                if time.monotonic() >= until_s:
+                    raise TimeoutError
+            reply = receive_reply(link.connection)
         except (EOFError, OSError) as error:
             self.close()
+            self._process.deaths += 1
             raise LanguageModelDiedError(f"the language model {link.running.bury()}") from error
         if isinstance(reply, Failed):
             raise EngineError(reply.reason)
         assert isinstance(reply, Written)
+        self._process.deaths = 0
         return reply
 
 
@@ -172,14 +194,16 @@ class _Running:
                 self._control, there = socket.socketpair()
                 opened.enter_context(self._control)
                 with there:
-                    # -P: a file in the working directory must not stand in for a module. A session of its own, since
-                    # the signals of a terminal are for whoever started it.
+                    # -P: a file in the working directory must not stand in for a module; what this process can import,
+                    # however it was started, that one can. A session of its own, since the signals of a terminal are
+                    # for whoever started it.
                     self.process = subprocess.Popen(  # noqa: S603 - a part of this program
                         [sys.executable, "-P", "-m", _MODULE, str(there.fileno()), str(threads), os.fspath(path)],
                         pass_fds=[there.fileno()],
                         stdin=subprocess.DEVNULL,
                         stdout=subprocess.DEVNULL,
                         stderr=self._said,
+                        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(os.path.isabs, sys.path))},
                         start_new_session=True,
                     )
             except OSError as error:

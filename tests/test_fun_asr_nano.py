@@ -205,4 +205,4 @@ def test_without_llama_cpp_everything_else_works_and_it_is_said_how_to_get_it(
         assert "three one four" in result.stdout
     alone = run("transcribe", recording, models=nano.parent, extra=extra)
     assert alone.returncode == 1
-    assert "no speech model is installed" in alone.stderr
+    assert "fun-asr-nano is installed, but lacks something; --model fun-asr-nano says what" in alone.stderr

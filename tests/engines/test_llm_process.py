@@ -21,7 +21,7 @@ import pytest
 
 from liveasr.engines import llm_process
 from liveasr.engines.base import DecodeOptions
-from liveasr.engines.llm_process import LanguageModelDiedError, LlmLane, LlmProcess
+from liveasr.engines.llm_process import LanguageModelDiedError, LlmLane, LlmProcess, NobodyWaitsError
 from liveasr.engines.prompt import Prompt, prompt_for
 from liveasr.errors import EngineError, MissingExtraError, ModelFileError
 from liveasr.types import Float32Array
@@ -304,6 +304,49 @@ def test_a_start_that_dies_may_be_tried_again(
         with pytest.raises(LanguageModelDiedError, match="cannot be started: it ended with exit code 1"):
             lane.begin(*SEGMENTS[0], TOKENS)
     assert written(lane, *SEGMENTS[0]) == alone[0]
+
+
+def test_whoever_waits_no_more_is_free_at_once_and_the_process_goes_on(
+    process: LlmProcess, alone: list[list[int]]
+) -> None:
+    lane = process.lane()
+    written(lane, *SEGMENTS[0])
+    pid = process.pid
+    os.kill(pid, signal.SIGSTOP)
+    begun = time.monotonic()
+    with pytest.raises(NobodyWaitsError):
+        lane.begin(*SEGMENTS[1], TOKENS, lambda: False)
+    assert time.monotonic() - begun < 5
+    os.kill(pid, signal.SIGCONT)
+    assert written(lane, *SEGMENTS[1]) == alone[1]
+    assert process.pid == pid
+
+
+def test_deaths_are_counted_until_something_is_written(process: LlmProcess) -> None:
+    lane = process.lane()
+    for deaths in (1, 2):
+        os.kill(process.pid, signal.SIGSTOP)
+        killing = threading.Timer(0.3, os.kill, (process.pid, signal.SIGKILL))
+        killing.start()
+        with pytest.raises(LanguageModelDiedError):
+            lane.begin(*SEGMENTS[0], TOKENS)
+        killing.join()
+        assert process.deaths == deaths
+        assert process.lane() is not lane
+        if deaths == 1:
+            process.connect().connection.close()  # started anew
+    written(lane, *SEGMENTS[0])
+    assert process.deaths == 0
+
+
+def test_what_this_process_can_import_the_other_can(
+    tiny_nano: ConvertedNano, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere_llm_server.py").write_text("import sys; sys.exit('found')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(llm_process, "_MODULE", "elsewhere_llm_server")
+    with pytest.raises(EngineError, match="ended with exit code 1: found"):
+        LlmProcess(tiny_nano.language_model(), 1)
 
 
 def test_closing_ends_the_process_and_what_follows_is_an_error(process: LlmProcess) -> None:
