@@ -19,7 +19,8 @@ from pathlib import Path
 from liveasr.engines.adaptor import Adaptor, audio_rows
 from liveasr.engines.base import DecodeOptions, Draft, FrontEnd
 from liveasr.engines.encoder import SanmEncoder
-from liveasr.engines.llm_process import LanguageModelDiedError, LlmProcess, NobodyWaitsError
+from liveasr.engines.llm_process import LlmProcess, NobodyWaitsError
+from liveasr.engines.llm_running import LanguageModelDiedError
 from liveasr.engines.native import ComputeContext, Graph, Tensor, Weights
 from liveasr.engines.prompt import Prompt, prompt_for
 from liveasr.engines.spread import spread

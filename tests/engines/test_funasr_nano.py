@@ -16,7 +16,8 @@ from liveasr.engines.adaptor import audio_rows
 from liveasr.engines.base import AutoregressiveEngine, DecodeOptions
 from liveasr.engines.convert import WeightType
 from liveasr.engines.funasr_nano import FunAsrNano, is_silent
-from liveasr.engines.llm_process import LanguageModelDiedError, Wanted
+from liveasr.engines.llm_process import Wanted
+from liveasr.engines.llm_running import LanguageModelDiedError
 from liveasr.engines.llm_wire import Written
 from liveasr.engines.prompt import Prompt
 from liveasr.engines.registry import open_engine

@@ -19,9 +19,10 @@ from typing import NoReturn
 import numpy as np
 import pytest
 
-from liveasr.engines import llm_process
+from liveasr.engines import llm_running
 from liveasr.engines.base import DecodeOptions
-from liveasr.engines.llm_process import LanguageModelDiedError, LlmLane, LlmProcess, NobodyWaitsError
+from liveasr.engines.llm_process import LlmLane, LlmProcess, NobodyWaitsError
+from liveasr.engines.llm_running import LanguageModelDiedError
 from liveasr.engines.prompt import Prompt, prompt_for
 from liveasr.errors import EngineError, MissingExtraError, ModelFileError
 from liveasr.types import Float32Array
@@ -178,7 +179,7 @@ def test_a_process_that_dies_while_it_starts_can_be_tried_again(
 ) -> None:
     os.kill(process.pid, signal.SIGKILL)
     assert gone_or_dead(process.pid)
-    monkeypatch.setattr(llm_process, "_MODULE", "liveasr.engines.no_such_module")
+    monkeypatch.setattr(llm_running, "_MODULE", "liveasr.engines.no_such_module")
     lane = process.lane()
     with pytest.raises(LanguageModelDiedError, match="cannot be started"):
         written(lane, *SEGMENTS[0])
@@ -193,7 +194,7 @@ def test_a_process_that_falls_silent_is_replaced(
     lane.begin(*SEGMENTS[0], TOKENS)
     silent = process.pid
     os.kill(silent, signal.SIGSTOP)
-    monkeypatch.setattr(llm_process, "_REPLY_S", 0.5)
+    monkeypatch.setattr(llm_running, "ANSWER_S", 0.5)
     with pytest.raises(LanguageModelDiedError, match="did not answer"):
         lane.next()
     assert gone(silent)
@@ -204,7 +205,7 @@ def test_a_process_that_falls_silent_is_replaced(
 def test_a_stopped_process_is_replaced_also_where_the_prompt_is_more_than_the_sockets_hold(
     process: LlmProcess, alone: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(llm_process, "_REPLY_S", 0.5)
+    monkeypatch.setattr(llm_running, "ANSWER_S", 0.5)
     lane = process.lane()
     written(lane, *SEGMENTS[0])
     stopped = process.pid
@@ -300,7 +301,7 @@ def test_a_start_that_dies_may_be_tried_again(
     with pytest.raises(LanguageModelDiedError):
         lane.next()
     with monkeypatch.context() as patched:
-        patched.setattr(llm_process, "_MODULE", "liveasr.engines.no_such_module")
+        patched.setattr(llm_running, "_MODULE", "liveasr.engines.no_such_module")
         with pytest.raises(LanguageModelDiedError, match="cannot be started: it ended with exit code 1"):
             lane.begin(*SEGMENTS[0], TOKENS)
     assert written(lane, *SEGMENTS[0]) == alone[0]
@@ -344,7 +345,7 @@ def test_what_this_process_can_import_the_other_can(
 ) -> None:
     (tmp_path / "elsewhere_llm_server.py").write_text("import sys; sys.exit('found')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(llm_process, "_MODULE", "elsewhere_llm_server")
+    monkeypatch.setattr(llm_running, "_MODULE", "elsewhere_llm_server")
     with pytest.raises(EngineError, match="ended with exit code 1: found"):
         LlmProcess(tiny_nano.language_model(), 1)
 
@@ -446,7 +447,7 @@ def test_an_assertion_that_fails_in_it_has_the_last_word(tmp_path: Path, tiny_na
 def test_a_process_that_cannot_start_is_an_error_with_its_last_words(
     tiny_nano: ConvertedNano, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(llm_process, "_MODULE", "liveasr.engines.no_such_module")
+    monkeypatch.setattr(llm_running, "_MODULE", "liveasr.engines.no_such_module")
     with pytest.raises(EngineError, match=r"cannot be started: it ended with exit code 1: .*no_such_module"):
         LlmProcess(tiny_nano.language_model(), 1)
 
