@@ -1,6 +1,7 @@
 """Fun-ASR-Nano: as the reference, and unable to loop, leak or stall."""
 
 import dataclasses
+import json
 import os
 import signal
 import sys
@@ -24,6 +25,7 @@ from liveasr.engines.registry import open_engine
 from liveasr.engines.writing import most_tokens
 from liveasr.errors import EngineError, ModelFileError, UsageError
 from liveasr.stream import lfr
+from liveasr.stream.decode import AudioFile
 from liveasr.stream.fbank import OnlineFbank
 from liveasr.types import Float32Array, Hypothesis
 from tests.engines.conftest import ConvertedNano
@@ -130,6 +132,28 @@ def test_the_ids_are_those_of_the_reference_up_to_what_the_audio_holds(
     assert not found.complete  # random weights never end
     text = "".join(" " if unicodedata.category(char) == "Cc" else char for char in str(arrays[f"{stem}/text"]))
     assert " ".join(text.split()).startswith(found.text[:-1])  # the last may end within a character
+
+
+@pytest.mark.parametrize("weight_type", ["f32", "f16", "q8_0"])
+def test_spoken_digits_are_written_as_the_reference_writes_them(
+    digits_nano: ConvertedNano, golden: Path, data: Path, weight_type: WeightType
+) -> None:
+    ways = {"itn": ITN, "words": DecodeOptions(), "language": DecodeOptions("en", itn=True)}
+    expected = json.loads((golden / "digits-nano.json").read_text(encoding="utf-8"))
+    segments = json.loads((golden / "vad.json").read_text(encoding="utf-8"))
+    engine = opened(digits_nano(weight_type))
+    for stem in STEMS:
+        with AudioFile(data / f"{stem}.wav") as audio:
+            samples = np.concatenate(list(audio.blocks()))
+        for index, (start_ms, end_ms) in enumerate(segments[stem]["offline/fixed_800"]):
+            frames = OnlineFbank().accept(samples[start_ms * 16 : end_ms * 16]).data
+            for way, options in ways.items():
+                found = engine.decode(lfr.stack(frames, 7, 6), options)
+                golden_one = expected[f"{stem}/{index}/{way}"]
+                assert found.text == golden_one["text"]
+                assert list(found.token_ids) == golden_one["ids"][:-1]  # the last one is the end
+                assert found.complete
+    engine.close()
 
 
 def test_every_number_of_frames_is_heard(engine: FunAsrNano, scripted: Any) -> None:
