@@ -99,10 +99,17 @@ def best_installed(architectures: tuple[str, ...], complete: Callable[[GgufFile]
     Raises:
         ModelNotFoundError: no full model is installed; the message says how to get one.
     """
+    incomplete: Path | None = None
     for path in _ranked(_installed(), architectures):
         with GgufFile(path) as file:
             if complete(file):
                 return path
+        incomplete = incomplete or path
+    if incomplete is not None:
+        name = name_of(incomplete)
+        raise ModelNotFoundError(
+            f"{name} is installed, but lacks something; --model {name} says what, and how to get it"
+        )
     raise ModelNotFoundError(
         f"no speech model is installed; get one with: {download_command()} (from pip install huggingface_hub), "
         f"or try the demonstration, which knows ten digits: --model {DEMONSTRATION_MODEL}"
@@ -115,7 +122,7 @@ def _published_nano() -> Path:
         return path
     raise ModelNotFoundError(
         f"{NANO} is not in {models_folder()}; get its two files with: {nano_download_command()} "
-        "(from pip install huggingface_hub)"
+        "(from pip install huggingface_hub); it also needs the extra nano, in a checkout: make nano"
     )
 
 
