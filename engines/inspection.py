@@ -249,7 +249,7 @@ def _reason(file: GgufFile, companion: Path | None) -> str | None:
         try:
             nano_files.language_model_beside(file)
         except ModelFileError as error:
-            return error.reason
+            return error.reason if error.path == file.path else str(error)
     return str(nano_files.missing_extra()) if companion is not None and find_spec("llama_cpp") is None else None
 
 

@@ -243,7 +243,7 @@ def test_the_encoder_tells_where_its_language_model_is(run: Run, nano: Path) -> 
     assert facts["cmvn"] == "not used"
     assert facts["runs"] is HAS_LLAMA
     if not HAS_LLAMA:
-        assert "pip install llama-cpp-python" in facts["reason"]
+        assert "pip install 'liveasr[nano]'" in facts["reason"]
 
 
 def test_an_encoder_alone_does_not_run(run: Run, nano: Path) -> None:
@@ -252,6 +252,13 @@ def test_an_encoder_alone_does_not_run(run: Run, nano: Path) -> None:
     assert (facts["companion"], facts["runs"]) == (None, False)
     assert "its language model is not in" in facts["reason"]
     assert "hf download" in facts["reason"]
+
+
+def test_a_language_model_that_is_none_is_named(run: Run, nano: Path) -> None:
+    beside = write_model(nano.with_name("nano-llm.gguf"), "llama", "f32")
+    facts = told(run, nano)
+    assert facts["companion"] is None
+    assert facts["reason"].startswith(f"{beside}: is a llama model")
 
 
 def test_a_language_model_tells_what_it_is_part_of(run: Run, nano: Path) -> None:
