@@ -23,7 +23,14 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("vad", "engines", "stream", "clients")
 
 # What liveasr itself offers to every room.
-FRONT_DOOR = ("liveasr.types", "liveasr.errors", "liveasr.gguf_file", "liveasr.store", "liveasr.__version__")
+FRONT_DOOR = (
+    "liveasr.types",
+    "liveasr.errors",
+    "liveasr.gguf_file",
+    "liveasr.model_registry",
+    "liveasr.store",
+    "liveasr.__version__",
+)
 
 # What the command line runs.
 COMMANDS = ("liveasr.commands", "liveasr.captioning", "liveasr.serving")
@@ -39,7 +46,14 @@ MAY_IMPORT = {
     "liveasr.errors": (),
     "liveasr.models": (),
     "liveasr.gguf_file": ("liveasr.types", "liveasr.errors"),
-    "liveasr.store": ("liveasr.types", "liveasr.errors", "liveasr.gguf_file", "liveasr.models"),
+    "liveasr.model_registry": ("liveasr.errors",),
+    "liveasr.store": (
+        "liveasr.types",
+        "liveasr.errors",
+        "liveasr.gguf_file",
+        "liveasr.model_registry",
+        "liveasr.models",
+    ),
     "liveasr.cli": (*FRONT_DOOR, *COMMANDS, *(f"liveasr.{room}" for room in ROOMS)),
     **{command: (*FRONT_DOOR, "liveasr.options", *(f"liveasr.{room}" for room in ROOMS)) for command in COMMANDS},
     "liveasr.options": (*FRONT_DOOR, *(f"liveasr.{room}" for room in ROOMS)),
