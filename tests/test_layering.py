@@ -33,7 +33,13 @@ FRONT_DOOR = (
 )
 
 # What the command line runs.
-COMMANDS = ("liveasr.commands", "liveasr.captioning", "liveasr.serving")
+COMMANDS = (
+    "liveasr.commands",
+    "liveasr.captioning",
+    "liveasr.serving",
+    "liveasr.model_list",
+    "liveasr.pulling",
+)
 
 # importer -> what it may import of liveasr. A name covers everything below it; the longest matching importer decides,
 # and a module of the front door that has no line of its own is refused, so that a new one has to say where it stands.
@@ -56,6 +62,7 @@ MAY_IMPORT = {
     ),
     "liveasr.cli": (*FRONT_DOOR, *COMMANDS, *(f"liveasr.{room}" for room in ROOMS)),
     **{command: (*FRONT_DOOR, "liveasr.options", *(f"liveasr.{room}" for room in ROOMS)) for command in COMMANDS},
+    "liveasr.pulling": (*FRONT_DOOR, "liveasr.model_list", "liveasr.clients"),
     "liveasr.options": (*FRONT_DOOR, *(f"liveasr.{room}" for room in ROOMS)),
     "liveasr.__main__": ("liveasr.cli",),
     "liveasr": (),

@@ -387,7 +387,43 @@ def bench_load(**settings: Any) -> int:
 
 @_commands.group()
 def models() -> None:
-    """Work with model files."""
+    """List, remove and convert models.
+
+    NAME is as `liveasr models list` shows it; every --model takes it too.
+    """
+
+
+@models.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_models(as_json: bool) -> int:
+    """Show which models are installed, built in, or available.
+
+    "to convert" is published nowhere in this program's format, "begun" is what `liveasr models pull` goes on with, and
+    "damaged" is no whole model. Sizes of what is available are told when it is fetched. Models of your own are added by
+    models.toml in the configuration folder (~/.config/liveasr, on macOS ~/Library/Application Support/liveasr), in the
+    form of the program's own registry.toml.
+    """
+    from liveasr.model_list import list_models as run
+
+    return run(as_json)
+
+
+@models.command()
+@click.argument("name", metavar="NAME[:VARIANT]")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+def rm(name: str, yes: bool) -> int:
+    """Remove an installed model, all of its variants or one.
+
+    What is to go is listed first. A file that another installed variant needs stays.
+
+    \b
+    Examples:
+      liveasr models rm sensevoice-small:f32
+      liveasr models rm --yes fun-asr-nano
+    """  # noqa: D301 - \b is click's mark for a block to leave as it is
+    from liveasr.model_list import remove
+
+    return remove(name, yes)
 
 
 @models.command()

@@ -62,9 +62,25 @@ def registry() -> dict[str, RegisteredModel]:
     return models | parse(text, path)
 
 
+def installed() -> Iterator[Path]:
+    """The model files in the folder, whatever they hold."""
+    folder = models_folder()
+    return iter(sorted(folder.glob(f"*{_SUFFIX}")) if folder.is_dir() else [])
+
+
 def installed_path(file: RegisteredFile) -> Path:
     """Where a file of the registry lies, once it is installed."""
     return models_folder() / file.name
+
+
+def partial_path(path: Path) -> Path:
+    """Where a file lies while it is being fetched, and until that is gone on with."""
+    return path.with_name(f"{path.name}.part")
+
+
+def partial_identity_path(path: Path) -> Path:
+    """What tells which version of a file it is that was begun."""
+    return path.with_name(f"{path.name}.part.id")
 
 
 def is_installed(files: Iterable[RegisteredFile]) -> bool:
@@ -115,7 +131,7 @@ def find(model: str) -> Path:
         return _published_nano()
     if registered := registry().get(model):
         return _installed_variant(registered)
-    names = ", ".join(dict.fromkeys([*DEMONSTRATION_MODELS, *map(name_of, _installed())]))
+    names = ", ".join(dict.fromkeys([*DEMONSTRATION_MODELS, *map(name_of, installed())]))
     raise ModelNotFoundError(f"no model named {model} in {models_folder()}; known here: {names}")
 
 
@@ -139,7 +155,7 @@ def best_installed(architectures: tuple[str, ...], complete: Callable[[GgufFile]
     Raises:
         ModelNotFoundError: no full model is installed; the message says how to get one.
     """
-    for path in _ranked(_installed(), architectures):
+    for path in _ranked(installed(), architectures):
         with GgufFile(path) as file:
             if complete(file):
                 return path
@@ -150,7 +166,7 @@ def best_installed(architectures: tuple[str, ...], complete: Callable[[GgufFile]
 
 
 def _published_nano() -> Path:
-    encoders = (path for path in _installed() if name_of(path) == NANO)
+    encoders = (path for path in installed() if name_of(path) == NANO)
     for path in _ranked(encoders, (NANO_ARCHITECTURE,)):
         return path
     raise ModelNotFoundError(f"{NANO} is not in {models_folder()}; get its two files with: {nano_download_command()}")
@@ -177,11 +193,6 @@ def _ranked(paths: Iterable[Path], architectures: tuple[str, ...]) -> list[Path]
         except ModelError:
             continue  # half a download is no reason to refuse a whole model beside it
     return [path for _, _, path in sorted(ranked)]
-
-
-def _installed() -> Iterator[Path]:
-    folder = models_folder()
-    return iter(sorted(folder.glob(f"*{_SUFFIX}")) if folder.is_dir() else [])
 
 
 def _rank(file: GgufFile) -> int:
