@@ -83,6 +83,10 @@ ONLY_IN = {
     "socket": (*SOCKETS, "liveasr.engines.llm_process", "liveasr.engines.llm_server"),
     "starlette": (*SOCKETS, "liveasr.stream.app"),
     "uvicorn": SOCKETS,
+    "httpx": ("liveasr.clients",),
+    "httpx2": ("liveasr.clients.hugging_face",),
+    "huggingface_hub": ("liveasr.clients.hugging_face",),
+    "filelock": ("liveasr.clients.pull",),
     "websockets": (*SOCKETS, "liveasr.stream.app"),
     "asyncio": (
         *SOCKETS,

@@ -387,7 +387,7 @@ def bench_load(**settings: Any) -> int:
 
 @_commands.group()
 def models() -> None:
-    """List, remove and convert models.
+    """List, fetch, remove and convert models.
 
     NAME is as `liveasr models list` shows it; every --model takes it too.
     """
@@ -406,6 +406,32 @@ def list_models(as_json: bool) -> int:
     from liveasr.model_list import list_models as run
 
     return run(as_json)
+
+
+@models.command()
+@click.argument("name", metavar="NAME[:VARIANT]")
+@click.option("--from", "source", metavar="huggingface|modelscope|URL|DIR",
+              help="Where to fetch it; a URL is that of the file, or of the folder of its files.  "
+                   "[default: as the registry says, mostly huggingface]")  # fmt: skip
+def pull(name: str, source: str | None) -> int:
+    """Fetch a model and install it.
+
+    What breaks off, or is ended by Ctrl-C, is gone on with by the same command. Every file is checked before it is
+    used: its size and SHA-256 where they are known, and that it is a whole model. Of two processes that want the same
+    model one fetches it.
+
+    HF_ENDPOINT names a mirror of Hugging Face, as https://hf-mirror.com; HF_TOKEN says who you are there. HTTPS_PROXY
+    names a proxy.
+
+    \b
+    Examples:
+      liveasr models pull sensevoice-small
+      liveasr models pull fun-asr-nano:q4km --from modelscope
+      liveasr models pull paraformer:f16 --from /media/stick/models
+    """  # noqa: D301 - \b is click's mark for a block to leave as it is
+    from liveasr.pulling import pull as run
+
+    return run(name, source)
 
 
 @models.command()
