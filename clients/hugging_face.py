@@ -27,10 +27,10 @@ def locate(repository: str, path: str) -> RemoteFile | Path:
         UsageError: no repository can have this name.
     """
     try:
+        url = hf_hub_url(repository, path)
         cached = try_to_load_from_cache(repository, path)
         if isinstance(cached, str):
             return Path(cached)
-        url = hf_hub_url(repository, path)
         metadata = get_hf_file_metadata(url)
         if metadata.commit_hash:  # so that it stays the same file, should another be published meanwhile
             url = hf_hub_url(repository, path, revision=metadata.commit_hash)
@@ -38,7 +38,7 @@ def locate(repository: str, path: str) -> RemoteFile | Path:
         raise UsageError(f"{repository}: no repository has such a name") from error
     except HfHubHTTPError as error:
         raise refusal(url, error.response.status_code, _RIGHTS) from error
-    except (httpx2.HTTPError, OSError) as error:
+    except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:  # the last of a proxy that is none
         words = " ".join(str(error).split())
         raise FetchError(f"no connection to {host_of(url)} ({words}); is there a network? {_WAYS}") from error
     # Of large files the etag is the SHA-256 of what is in them.

@@ -36,8 +36,15 @@ def host_of(url: str) -> str:
 
 
 def new_client(stall_s: float = STALL_S) -> httpx.Client:
-    """What asks servers, through the proxy that the environment names."""
-    return httpx.Client(follow_redirects=True, timeout=httpx.Timeout(stall_s, connect=CONNECT_S))
+    """What asks servers, through the proxy that the environment names.
+
+    Raises:
+        FetchError: there is no such proxy.
+    """
+    try:
+        return httpx.Client(follow_redirects=True, timeout=httpx.Timeout(stall_s, connect=CONNECT_S))
+    except (ValueError, httpx.InvalidURL) as error:
+        raise FetchError(f"the proxy that HTTPS_PROXY, HTTP_PROXY or ALL_PROXY names is none: {error}") from error
 
 
 def refusal(url: str, status: int, how_to_get_rights: str = "") -> FetchError:

@@ -252,6 +252,26 @@ def test_no_server_is_told_at_once(download: Download) -> None:
             download(f"http://127.0.0.1:{port}/x.gguf")
 
 
+@pytest.mark.parametrize(
+    ("proxy", "complaint"),
+    [
+        ("gopher://127.0.0.1:1", "the proxy that HTTPS_PROXY, HTTP_PROXY or ALL_PROXY names is none: "),
+        ("socks5://127.0.0.1:PORT", r"no connection to no\.invalid "),
+        ("http://127.0.0.1:PORT", r"no connection to no\.invalid "),
+    ],
+)
+def test_a_proxy_that_is_not_there_is_told(
+    download: Download, monkeypatch: pytest.MonkeyPatch, proxy: str, complaint: str
+) -> None:
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("ALL_PROXY", proxy.replace("PORT", str(nobody.getsockname()[1])))
+        with pytest.raises(FetchError, match=complaint) as caught:
+            download("http://no.invalid/x.gguf")
+    assert str(caught.value).isprintable()
+
+
 def test_an_address_that_is_none_is_told(download: Download) -> None:
     for url in ("http://[x/y.gguf", "http://a b/x.gguf", "http://no.invalid/x.gguf"):
         with pytest.raises(FetchError) as caught:
