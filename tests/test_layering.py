@@ -41,6 +41,9 @@ COMMANDS = (
     "liveasr.pulling",
 )
 
+# What they share.
+BESIDE_COMMANDS = ("liveasr.options", "liveasr.first_use")
+
 # importer -> what it may import of liveasr. A name covers everything below it; the longest matching importer decides,
 # and a module of the front door that has no line of its own is refused, so that a new one has to say where it stands.
 MAY_IMPORT = {
@@ -61,9 +64,13 @@ MAY_IMPORT = {
         "liveasr.models",
     ),
     "liveasr.cli": (*FRONT_DOOR, *COMMANDS, *(f"liveasr.{room}" for room in ROOMS)),
-    **{command: (*FRONT_DOOR, "liveasr.options", *(f"liveasr.{room}" for room in ROOMS)) for command in COMMANDS},
+    **{
+        command: (*FRONT_DOOR, "liveasr.options", "liveasr.first_use", *(f"liveasr.{room}" for room in ROOMS))
+        for command in COMMANDS
+    },
     "liveasr.pulling": (*FRONT_DOOR, "liveasr.model_list", "liveasr.clients"),
-    "liveasr.options": (*FRONT_DOOR, *(f"liveasr.{room}" for room in ROOMS)),
+    "liveasr.options": (*FRONT_DOOR, "liveasr.first_use", *(f"liveasr.{room}" for room in ROOMS)),
+    "liveasr.first_use": (*FRONT_DOOR, "liveasr.clients"),
     "liveasr.__main__": ("liveasr.cli",),
     "liveasr": (),
 }

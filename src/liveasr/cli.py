@@ -40,6 +40,17 @@ _token_option = click.option(
 _threads_option = click.option(
     "--threads", type=click.IntRange(1, 64), help="For one decode.  [default: one a core, at most 4; small models: 1]"
 )
+
+
+def _forbid_fetching(_context: click.Context, _parameter: click.Parameter, offline: bool) -> None:
+    if offline:
+        os.environ["LIVEASR_OFFLINE"] = "1"
+
+
+_offline_option = click.option(
+    "--offline", is_flag=True, expose_value=False, callback=_forbid_fetching,
+    help="Never fetch a model; else one that is named and not installed is fetched.  [env: LIVEASR_OFFLINE]",
+)  # fmt: skip
 _partials_option = click.option(
     "--partials", metavar="NAME|FILE.gguf|none",
     help="Another model for the text while someone speaks; --model then has the last word.  "
@@ -140,6 +151,7 @@ def _commands() -> None:
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=_FILE)
 @click.option("--model", metavar="NAME|FILE.gguf",
               help="Speech model; by default the best one installed. 'digits' is built in.")  # fmt: skip
+@_offline_option
 @click.option("--language", type=click.Choice(_LANGUAGES), default="auto", show_default=True, help="Spoken language.")
 @click.option("--itn", is_flag=True, help="Write numbers as digits, with punctuation, where the model can.")
 @_hotword_option
@@ -194,6 +206,7 @@ def vad(**settings: Any) -> int:
 @_commands.command()
 @click.option("--device", metavar="NAME|NUMBER", help="Sound input, as `liveasr devices` lists them.")
 @click.option("--model", metavar="NAME|FILE.gguf", help="Speech model; by default the best one installed.")
+@_offline_option
 @click.option("--language", type=click.Choice(_LANGUAGES), default="auto", show_default=True, help="Spoken language.")
 @click.option("--itn", is_flag=True, help="Write numbers as digits, with punctuation, where the model can.")
 @_hotword_option
@@ -252,6 +265,7 @@ def stream(**settings: Any) -> int:
 @_commands.command()
 @click.option("--model", "models", metavar="NAME|FILE.gguf", multiple=True,
               help="A model to offer; may be repeated, the first is the default.  [default: the best one]")  # fmt: skip
+@_offline_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes any free one.")
 @click.option("--token", envvar="LIVEASR_TOKEN", metavar="SECRET",
@@ -326,6 +340,7 @@ def bench() -> None:
 @bench.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE)
 @click.option("--model", metavar="NAME|FILE.gguf", help="Speech model; by default the best one installed.")
+@_offline_option
 @_threads_option
 @click.option("--runs", type=click.IntRange(1, 100), default=3, show_default=True, help="The best of so many counts.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -343,6 +358,7 @@ def files(**settings: Any) -> int:
 @bench.command(name="live")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE)
 @click.option("--model", metavar="NAME|FILE.gguf", help="Speech model; by default the best one installed.")
+@_offline_option
 @_partials_option
 @_threads_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -365,6 +381,7 @@ def bench_live(**settings: Any) -> int:
 @click.option("--server", metavar="URL", help="Measure that one, not one that is started for it on this computer.")
 @_token_option
 @click.option("--model", metavar="NAME|FILE.gguf", help="Speech model; by default the best one, or the server's first.")
+@_offline_option
 @_threads_option
 @click.option("-n", "--clients", type=click.IntRange(1), default=10, show_default=True, help="At once.")
 @click.option("--find", is_flag=True, help="Search the most clients whose finals come within 1 s, from --clients on.")
