@@ -34,6 +34,8 @@ class Served:
     """Added to the length that is told; None for no length at all."""
     pace_s: float = 0.0
     """Between one piece and the next."""
+    gate: threading.Event | None = None
+    """What is waited for before anything of the file is sent."""
     headers: dict[str, str] = field(default_factory=dict)
     """More, of every answer."""
     json: dict[str, Any] = field(default_factory=dict)
@@ -111,7 +113,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if not with_body:
             return
-        pace_s = self.server.served.pace_s
+        pace_s, gate = self.server.served.pace_s, self.server.served.gate
+        if gate is not None:
+            gate.wait(30)
         try:
             for at in range(0, len(body), 65_536):
                 self.wfile.write(body[at : at + 65_536])

@@ -3,6 +3,7 @@
 import re
 import shutil
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -290,6 +291,13 @@ def test_too_little_space_is_told_before_anything_comes(
     with pytest.raises(OutputError, match=r"the disk is full: 1 MB are needed, 1 MB are free; make room, or let LIVE"):
         download(f"{served.url}/x.gguf")
     assert not download.part.exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is Linux's")
+def test_a_disk_that_fills_meanwhile_is_told(served: Served, download: Download) -> None:
+    download.part.symlink_to("/dev/full")
+    with pytest.raises(OutputError, match=re.escape(f"{download.part.parent}: the disk is full; make room, or let")):
+        download(f"{served.url}/x.gguf")
 
 
 def test_a_folder_that_may_not_be_written_is_named(served: Served, tmp_path: Path) -> None:
