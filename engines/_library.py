@@ -64,6 +64,8 @@ def llama() -> Any:
     """
     _refuse_beside("ggml")
     _spin_briefly()
+    # Where an assertion fails, it would start a debugger if there is one, which takes seconds and has the last word.
+    os.environ.setdefault("GGML_NO_BACKTRACE", "1")
     try:
         return importlib.import_module("llama_cpp.llama_cpp")
     except ModuleNotFoundError as error:
@@ -76,7 +78,9 @@ def llama() -> Any:
 
 def _refuse_beside(other: str) -> None:
     if other in sys.modules:
-        raise EngineError(f"{other} is loaded in this process: two versions of ggml would mix")
+        raise EngineError(
+            f"{other} is loaded in this process: two versions of ggml would mix; use it in a process of its own"
+        )
 
 
 def _spin_briefly() -> None:

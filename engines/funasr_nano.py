@@ -19,12 +19,13 @@ from pathlib import Path
 from liveasr.engines.adaptor import Adaptor, audio_rows
 from liveasr.engines.base import DecodeOptions, Draft, FrontEnd
 from liveasr.engines.encoder import SanmEncoder
-from liveasr.engines.llm_process import LanguageModelDiedError, LlmProcess
+from liveasr.engines.llm_process import LlmProcess, NobodyWaitsError
+from liveasr.engines.llm_running import LanguageModelDiedError
 from liveasr.engines.native import ComputeContext, Graph, Tensor, Weights
 from liveasr.engines.prompt import Prompt, prompt_for
 from liveasr.engines.spread import spread
 from liveasr.engines.writing import looped, most_tokens
-from liveasr.errors import ModelFileError, UsageError
+from liveasr.errors import EngineError, ModelFileError, UsageError
 from liveasr.gguf_file import GgufFile
 from liveasr.types import Float32Array, Hypothesis, Language
 
@@ -39,6 +40,10 @@ _SILENT_LOG_MEL = 8.0
 has -16, a quiet room 10, loud vowels 17 to 21."""
 _PAUSES = re.compile(r"(/sil|[\s\x00-\x1f\x7f-\x9f])+")
 """Become a space: "/sil" as in the reference, and control characters, which a terminal would obey."""
+_MAX_DEATHS = 6
+"""In a row, until the model is to blame and not what else goes on: three segments."""
+_NOTHING = Hypothesis((), "", ())
+_UNFINISHED = Hypothesis((), "", (), complete=False)
 _UTF8 = codecs.getincrementaldecoder("utf-8")
 _log = logging.getLogger("liveasr")
 
@@ -143,16 +148,22 @@ class FunAsrNano:
         if options.language not in self.languages:
             raise UsageError(f"Fun-ASR-Nano knows no language {options.language}; it knows {', '.join(self.languages)}")
         if is_silent(features):
-            return Hypothesis((), "", ())
+            return _NOTHING
         prompt = prompt_for(options)
         rows = self.embeddings(features)[: audio_rows(len(features))]
         for _ in range(2):
             try:
                 return self._write(prompt, rows, len(features), draft)
             except LanguageModelDiedError as error:
+                died = error
+                if not draft(_NOTHING):
+                    return _UNFINISHED
                 _log.warning("%s; it is started anew", error)
+        language_model = self.model.language_model
+        if language_model.deaths >= _MAX_DEATHS:
+            raise EngineError(f"{language_model.path} may be damaged: over every segment {died}") from died
         _log.error("the language model died twice over one segment, which stays without text")
-        return Hypothesis((), "", (), complete=False)
+        return _UNFINISHED
 
     def encode(self, features: Float32Array, options: DecodeOptions) -> Float32Array:  # noqa: ARG002 - asked of all
         """Output of the encoder, (T, D)."""
@@ -186,16 +197,29 @@ class FunAsrNano:
         most, duration_ms = most_tokens(frames), frames * _STEP_MS
         ids: list[int] = []
         pieces: list[bytes] = []
-        complete = draft(Hypothesis((), "", ()))  # a last chance to say that nobody listens
-        token = self._lane.begin(prompt, rows, most) if complete else None
-        while token is not None and not token.ends:
-            ids.append(token.id)
-            pieces.append(token.piece)
-            repeated = looped(ids)
-            if repeated:
-                del ids[-repeated:], pieces[-repeated:]
-            complete = not repeated and len(ids) < most and draft(_hypothesis(ids, pieces, duration_ms, draft=True))
-            token = self._lane.next() if complete else None
+        written = _NOTHING
+        if not draft(written):
+            return _UNFINISHED
+
+        def wanted() -> bool:
+            return draft(written)
+
+        complete = False
+        try:
+            token = self._lane.begin(prompt, rows, most, wanted)
+            while not token.ends:
+                ids.append(token.id)
+                pieces.append(token.piece)
+                if repeated := looped(ids):
+                    del ids[-repeated:], pieces[-repeated:]
+                    break
+                written = _hypothesis(ids, pieces, duration_ms, draft=True)
+                if len(ids) == most or not wanted():
+                    break
+                token = self._lane.next(wanted)
+            complete = token.ends
+        except NobodyWaitsError:
+            pass
         return _hypothesis(ids, pieces, duration_ms, complete=complete)
 
 

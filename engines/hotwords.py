@@ -3,6 +3,7 @@
 They become part of what a language model is told, so nothing may be among them that is more than a word there.
 """
 
+import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -12,10 +13,12 @@ MAX_WORDS = 100
 MAX_WORD_CHARS = 64
 MAX_CHARS = 1_000
 """Of all words together: every one of them takes time in each segment."""
-_TOKEN_MARKS = ("<|", "|>")
-"""Special tokens are written between them."""
+_TOKEN = re.compile(r"<\||\|>|<[^<>]*>")
+"""Special tokens are written so: <|im_end|>, <think>."""
 _NO_TEXT = ("Cc", "Cs", "Zl", "Zp")
 """Unicode's categories of control characters, halves of characters, and ends of lines and paragraphs."""
+_DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+"""Turn the direction of writing, of all that follows."""
 _QUOTED_CHARS = 20
 
 
@@ -40,13 +43,17 @@ def _check_word(word: str) -> None:
         raise UsageError(
             f"the hot word {_quoted(word)} has {len(word):,} characters; at most {MAX_WORD_CHARS} are taken"
         )
-    if any(unicodedata.category(char) in _NO_TEXT for char in word):
+    if any(_is_no_text(char) for char in word):
         raise UsageError(f"the hot word {_quoted(word)} holds a control character or the end of a line")
-    if mark := next((mark for mark in _TOKEN_MARKS if mark in word), None):
-        raise UsageError(f"the hot word {_quoted(word)} holds {mark}, which marks the special tokens of a model")
+    if found := _TOKEN.search(word):
+        raise UsageError(f"the hot word {_quoted(word)} holds {found[0]}, which marks the special tokens of a model")
 
 
 def _quoted(word: str) -> str:
     """Enough of it to be known again, on one line, whatever it holds."""
     shown = word if len(word) <= _QUOTED_CHARS else f"{word[: _QUOTED_CHARS - 1]}…"
-    return "".join(char if unicodedata.category(char) not in _NO_TEXT else repr(char)[1:-1] for char in shown)
+    return "".join(ascii(char)[1:-1] if _is_no_text(char) else char for char in shown)
+
+
+def _is_no_text(char: str) -> bool:
+    return unicodedata.category(char) in _NO_TEXT or char in _DIRECTIONS

@@ -21,9 +21,11 @@ _LEAST_CONTEXT_TOKENS = 512
 """Holds a prompt without hot words, 15 s of audio and all that can be said in it; more gets a larger context."""
 _UBATCH_TOKENS = 128
 """Computed at once; its scratch memory is kept for the life of a context."""
-_WARNING, _CONTINUED = 3, 5  # enum ggml_log_level
+_WARNING, _ERROR, _CONTINUED = 3, 4, 5  # enum ggml_log_level
 _OUT_OF_CACHE = 1  # of llama_decode
 _MAX_PIECE_BYTES = 1024
+_MARKS = ("<|im_start|>", "<|im_end|>")
+"""Of the prompt; a model whose vocabulary lacks them would read them as text, and write just anything."""
 
 
 class LanguageModel:
@@ -46,7 +48,7 @@ class LanguageModel:
         params.n_gpu_layers = 0
         self.handle = lib.llama_model_load_from_file(os.fsencode(path), params)
         if not self.handle:
-            raise ModelFileError(path, f"llama.cpp cannot load it: {self._log.last}")
+            raise ModelFileError(path, f"llama.cpp cannot load it: {self._log.first_error}")
         self._vocabulary = lib.llama_model_get_vocab(self.handle)
         self.size = int(lib.llama_vocab_n_tokens(self._vocabulary))
         """Of the vocabulary."""
@@ -54,6 +56,12 @@ class LanguageModel:
         """Of an embedding."""
         self.most_tokens = int(lib.llama_model_n_ctx_train(self.handle))
         """That one sequence may have."""
+        if missing := next((mark for mark in _MARKS if len(self.tokenize(mark)) != 1), None):
+            raise ModelFileError(path, f"has no token {missing}, so it is no language model of Fun-ASR-Nano")
+        if self.most_tokens < _LEAST_CONTEXT_TOKENS:
+            raise ModelFileError(
+                path, f"holds {self.most_tokens} tokens at a time; a prompt with audio takes {_LEAST_CONTEXT_TOKENS}"
+            )
 
     @property
     def last_warning(self) -> str:
@@ -214,6 +222,7 @@ class _Log:
 
     def __init__(self, lib: Any) -> None:
         self._lines: deque[str] = deque(maxlen=1)
+        self._first_error = ""
         self._level = 0
         self._callback = lib.llama_log_callback(self._note)  # llama.cpp keeps no reference of its own
         lib.llama_log_set(self._callback, None)
@@ -223,9 +232,16 @@ class _Log:
         """The last warning or error."""
         return self._lines[-1] if self._lines else "it gives no reason"
 
+    @property
+    def first_error(self) -> str:
+        """The cause, where others followed from it: the last one only says that loading failed."""
+        return self._first_error or self.last
+
     def _note(self, level: int, text: bytes, _user_data: Any) -> None:
         if level != _CONTINUED:
             self._level = level
         line = text.decode(errors="replace").strip()
         if self._level >= _WARNING and line:
             self._lines.append(line)
+            if self._level == _ERROR and not self._first_error:
+                self._first_error = line

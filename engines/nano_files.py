@@ -28,6 +28,11 @@ def language_model_beside(encoder: GgufFile) -> Path:
     folder = encoder.path.parent
     own = _own_language_model(encoder.path)
     if own.is_file():
+        architecture = peek_architecture(own)
+        if architecture not in (LANGUAGE_MODEL_ARCHITECTURE, None):  # None: unclear, so llama.cpp will tell
+            raise ModelFileError(
+                own, f"is a {architecture} model; that of Fun-ASR-Nano is {LANGUAGE_MODEL_ARCHITECTURE}"
+            )
         return own
     width = encoder.integer(_WIDTH_OF_ADAPTOR)
     others = [path for path in sorted(folder.glob("*.gguf")) if path != encoder.path]
@@ -59,7 +64,7 @@ def missing_extra() -> MissingExtraError:
         "nano",
         "llama-cpp-python",
         "runs the language model of Fun-ASR-Nano",
-        note="it is compiled for some minutes then, which takes a C++ compiler",
+        note="in a checkout: make nano; it is compiled for some minutes, which takes a C++ compiler",
     )
 
 

@@ -1,6 +1,7 @@
 """Fun-ASR-Nano as people use it: commands, a server, and what happens when its language model dies.
 
-The weights are random, so its text is no language; what it may not do is depend on what else goes on.
+One model was trained on spoken digits. The weights of the other are random, so its text is no language, and hardly ever
+ends; what it may not do is depend on what else goes on.
 """
 
 import asyncio
@@ -33,6 +34,14 @@ def nano(tmp_path_factory: pytest.TempPathFactory) -> Path:
     convert(Path(__file__).parent / "golden" / "nano-tiny", folder / "nano.gguf", "f32")
     (folder / "nano-llm.gguf").rename(folder / "qwen3-0.6b-q8_0.gguf")
     return (folder / "nano.gguf").rename(folder / "funasr-encoder-f16.gguf")
+
+
+@pytest.fixture(scope="module")
+def digits_nano(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Trained on spoken digits, so that its text is what was said."""
+    path = tmp_path_factory.mktemp("digits") / "digits-nano.gguf"
+    convert(Path(__file__).parent / "golden" / "digits-nano", path, "f16")
+    return path
 
 
 def run(
@@ -90,6 +99,34 @@ def test_the_published_names_are_found_in_the_models_folder(nano: Path, data: Pa
     assert by_name.returncode == 0, by_name.stderr
     assert by_name.stdout == by_path.stdout
     assert len(by_name.stdout.splitlines()) == 3
+
+
+def test_what_is_said_is_written_in_files_live_and_by_a_server(digits_nano: Path, data: Path) -> None:
+    recording = data / "digits-clean.wav"
+    words = ["three one four", "one five nine two", "six five"]
+    assert texts(digits_nano, recording) == texts(digits_nano, recording, ["seven"]) == words
+    for command in ("transcribe", "live"):
+        source = ("--file",) if command == "live" else ()
+        result = run(command, "--model", str(digits_nano), "--itn", *source, str(recording))
+        assert result.returncode == 0, result.stderr
+        assert [line.partition("]  ")[2] for line in result.stdout.splitlines()] == ["314", "1592", "65"]
+    with ServerProcess("--model", str(digits_nano), "--partials", "digits") as server:
+        heard = asyncio.run(asyncio.wait_for(captions(server.url, recording, at_speed=2), 60))
+        figures = httpx.get(f"{server.url}/metrics").text
+        assert server.stop()[0] == 0
+    assert finals(heard) == words
+    assert "liveasr_second_looks_total{" not in figures  # each came to its end, and said as much as was heard
+
+
+def test_tokens_are_shown_as_they_are_written(digits_nano: Path, data: Path) -> None:
+    with ServerProcess("--model", str(digits_nano), "--partials", "none") as server:
+        heard = asyncio.run(asyncio.wait_for(captions(server.url, data / "digits-clean.wav"), 60))
+        assert server.stop()[0] == 0
+    first = [each for each in heard if each.segment_id == 0]
+    assert {each.committed for each in first[:-1]} <= {""}
+    assert {each.tentative for each in first[:-1]} <= {"three", "three one", "three one four"}
+    assert (first[-1].committed, first[-1].is_final) == ("three one four", True)
+    assert any(not each.is_final for each in heard)
 
 
 def test_the_order_of_recordings_changes_nothing(nano: Path, data: Path, tmp_path: Path) -> None:
@@ -205,4 +242,4 @@ def test_without_llama_cpp_everything_else_works_and_it_is_said_how_to_get_it(
         assert "three one four" in result.stdout
     alone = run("transcribe", recording, models=nano.parent, extra=extra)
     assert alone.returncode == 1
-    assert "no speech model is installed" in alone.stderr
+    assert "fun-asr-nano is installed, but lacks something; --model fun-asr-nano says what" in alone.stderr

@@ -87,7 +87,7 @@ ONLY_IN = {
     "ggml": ("liveasr.engines",),
     "llama_cpp": ("liveasr.engines",),
     "sounddevice": ("liveasr.stream.capture",),
-    "socket": (*SOCKETS, "liveasr.engines.llm_process", "liveasr.engines.llm_server"),
+    "socket": (*SOCKETS, "liveasr.engines.llm_running", "liveasr.engines.llm_server"),
     "starlette": (*SOCKETS, "liveasr.stream.app"),
     "uvicorn": SOCKETS,
     "httpx": ("liveasr.clients",),

@@ -126,14 +126,14 @@ def test_nano_is_taken_when_it_is_all_there_is_and_whole(folder: Path, monkeypat
     encoder = nano(folder)
     assert options.best_installed() == encoder
     monkeypatch.setattr(nano_files, "find_spec", lambda _name: None)
-    with pytest.raises(ModelNotFoundError, match="no speech model is installed"):
+    with pytest.raises(ModelNotFoundError, match="fun-asr-nano is installed, but lacks something"):
         options.best_installed()
     monkeypatch.setattr(nano_files, "find_spec", lambda _name: object())
     other = write_model(folder / "zulu.gguf", STREAMING, "q4_0")
     assert options.best_installed() == other
     other.unlink()
     (folder / "qwen3-0.6b-q8_0.gguf").unlink()
-    with pytest.raises(ModelNotFoundError, match="no speech model is installed"):
+    with pytest.raises(ModelNotFoundError, match="fun-asr-nano is installed, but lacks something"):
         options.best_installed()
 
 

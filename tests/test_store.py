@@ -246,7 +246,7 @@ def test_a_model_without_all_that_it_needs_is_passed_over(folder: Path) -> None:
     add(folder, "alone", "f16")
     path = add(folder, "whole", "q8_0")
     assert store.best_installed(KNOWN, lambda file: file.path == path) == path
-    with pytest.raises(ModelNotFoundError, match="no speech model is installed"):
+    with pytest.raises(ModelNotFoundError, match="alone is installed, but lacks something; --model alone says what"):
         store.best_installed(KNOWN, lambda _file: False)
 
 

@@ -171,6 +171,7 @@ if [ "${1:-}" = nano ]; then
         exit 1
     fi
     nano_fingerprint >$nano_stamp
+    say "ready: Fun-ASR-Nano can run"
     exit
 fi
 if [ -f $stamp ] && [ "$(cat $stamp)" = "$(fingerprint)" ] && ! asks_for_another_python && ggml_is_fast; then

@@ -19,7 +19,7 @@ export function faultOf(words) {
     if (chars > MOST_WORD_CHARS) return `“${short(word)}” has ${chars} characters; a hot word has at most ${MOST_WORD_CHARS}.`;
     if (NO_TEXT.test(word)) return `“${short(word.replace(NO_TEXT, " "))}” holds a control character.`;
     const mark = ["<|", "|>"].find((each) => word.includes(each));
-    if (mark) return `“${short(word)}” holds ${mark}, which no word does.`;
+    if (mark) return `“${short(word)}” holds ${mark}, which marks the special tokens of a model.`;
   }
   if (words.length > MOST_WORDS) return `These are ${words.length} words; at most ${MOST_WORDS} can be listened for.`;
   const all = [...words.join("")].length;

@@ -30,7 +30,7 @@ _save_option = click.option(
 )  # fmt: skip
 _hotword_option = click.option(
     "--hotword", "hotwords", metavar="WORD", multiple=True,
-    help="A name or term to listen for, where the model can; may be repeated.  "
+    help="A name or term to listen for, for a model that takes them, as fun-asr-nano; may be repeated.  "
          "[example: --hotword Lagrange --hotword 'Ada Lovelace']",
 )  # fmt: skip
 _token_option = click.option(
@@ -54,7 +54,7 @@ _offline_option = click.option(
 _partials_option = click.option(
     "--partials", metavar="NAME|FILE.gguf|none",
     help="Another model for the text while someone speaks; --model then has the last word.  "
-         "[default: none, but with fun-asr-nano the best other one]",
+         "[default: none; with fun-asr-nano the best other model installed]",
 )  # fmt: skip
 _reconnect_option = click.option(
     "--reconnect-s",

@@ -83,8 +83,8 @@ class MissingExtraError(LiveasrError):
 
     def __init__(self, extra: str, package: str, purpose: str, *, note: str = "") -> None:
         super().__init__(
-            f"{package}, which {purpose}, is not installed; install it with: pip install {package} "
-            f"(or everything of its kind: pip install 'liveasr[{extra}]'){note and f'; {note}'}"
+            f"{package}, which {purpose}, is not installed; install it with: pip install 'liveasr[{extra}]'"
+            f"{note and f' ({note})'}"
         )
         self.extra = extra
 

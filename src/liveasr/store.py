@@ -155,10 +155,17 @@ def best_installed(architectures: tuple[str, ...], complete: Callable[[GgufFile]
     Raises:
         ModelNotFoundError: no full model is installed; the message says how to get one.
     """
+    incomplete: Path | None = None
     for path in _ranked(installed(), architectures):
         with GgufFile(path) as file:
             if complete(file):
                 return path
+        incomplete = incomplete or path
+    if incomplete is not None:
+        name = name_of(incomplete)
+        raise ModelNotFoundError(
+            f"{name} is installed, but lacks something; --model {name} says what, and how to get it"
+        )
     raise ModelNotFoundError(
         f"no speech model is installed; get one with: {download_command()}, or try the demonstration, "
         f"which knows ten digits: --model {DEMONSTRATION_MODEL}"
@@ -169,7 +176,10 @@ def _published_nano() -> Path:
     encoders = (path for path in installed() if name_of(path) == NANO)
     for path in _ranked(encoders, (NANO_ARCHITECTURE,)):
         return path
-    raise ModelNotFoundError(f"{NANO} is not in {models_folder()}; get its two files with: {nano_download_command()}")
+    raise ModelNotFoundError(
+        f"{NANO} is not in {models_folder()}; get its two files with: {nano_download_command()} "
+        "(it also needs the extra nano, in a checkout: make nano)"
+    )
 
 
 def _installed_variant(model: RegisteredModel) -> Path:

@@ -50,6 +50,12 @@ class ConvertedNano(Converted):
 
 
 @pytest.fixture(scope="session")
+def digits_nano(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> ConvertedNano:
+    """Fun-ASR-Nano, trained on spoken digits."""
+    return ConvertedNano(golden / "digits-nano", tmp_path_factory.mktemp("digits-nano"))
+
+
+@pytest.fixture(scope="session")
 def tiny_nano(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> ConvertedNano:
     """Fun-ASR-Nano with random weights."""
     return ConvertedNano(golden / "nano-tiny", tmp_path_factory.mktemp("tiny-nano"))

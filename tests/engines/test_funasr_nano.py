@@ -1,6 +1,7 @@
 """Fun-ASR-Nano: as the reference, and unable to loop, leak or stall."""
 
 import dataclasses
+import json
 import os
 import signal
 import sys
@@ -16,13 +17,15 @@ from liveasr.engines.adaptor import audio_rows
 from liveasr.engines.base import AutoregressiveEngine, DecodeOptions
 from liveasr.engines.convert import WeightType
 from liveasr.engines.funasr_nano import FunAsrNano, is_silent
-from liveasr.engines.llm_process import LanguageModelDiedError
+from liveasr.engines.llm_process import Wanted
+from liveasr.engines.llm_running import LanguageModelDiedError
 from liveasr.engines.llm_wire import Written
 from liveasr.engines.prompt import Prompt
 from liveasr.engines.registry import open_engine
 from liveasr.engines.writing import most_tokens
 from liveasr.errors import EngineError, ModelFileError, UsageError
 from liveasr.stream import lfr
+from liveasr.stream.decode import AudioFile
 from liveasr.stream.fbank import OnlineFbank
 from liveasr.types import Float32Array, Hypothesis
 from tests.engines.conftest import ConvertedNano
@@ -60,7 +63,7 @@ class ScriptedLane:
         """Tokens."""
         self.rows: list[Float32Array] = []
 
-    def begin(self, prompt: Prompt, rows: Float32Array, most_new: int) -> Written:
+    def begin(self, prompt: Prompt, rows: Float32Array, most_new: int, wanted: Wanted) -> Written:
         assert prompt.before
         assert most_new > 0
         self.asked = 0
@@ -68,9 +71,9 @@ class ScriptedLane:
         if self.deaths:
             self.deaths -= 1
             raise LanguageModelDiedError("the language model was killed by SIGKILL")
-        return self.next()
+        return self.next(wanted)
 
-    def next(self) -> Written:
+    def next(self, wanted: Wanted) -> Written:  # noqa: ARG002 - it answers at once
         self.asked += 1
         if self.asked > len(self.ids):
             return Written(0, b"", ends=True)
@@ -129,6 +132,28 @@ def test_the_ids_are_those_of_the_reference_up_to_what_the_audio_holds(
     assert not found.complete  # random weights never end
     text = "".join(" " if unicodedata.category(char) == "Cc" else char for char in str(arrays[f"{stem}/text"]))
     assert " ".join(text.split()).startswith(found.text[:-1])  # the last may end within a character
+
+
+@pytest.mark.parametrize("weight_type", ["f32", "f16", "q8_0"])
+def test_spoken_digits_are_written_as_the_reference_writes_them(
+    digits_nano: ConvertedNano, golden: Path, data: Path, weight_type: WeightType
+) -> None:
+    ways = {"itn": ITN, "words": DecodeOptions(), "language": DecodeOptions("en", itn=True)}
+    expected = json.loads((golden / "digits-nano.json").read_text(encoding="utf-8"))
+    segments = json.loads((golden / "vad.json").read_text(encoding="utf-8"))
+    engine = opened(digits_nano(weight_type))
+    for stem in STEMS:
+        with AudioFile(data / f"{stem}.wav") as audio:
+            samples = np.concatenate(list(audio.blocks()))
+        for index, (start_ms, end_ms) in enumerate(segments[stem]["offline/fixed_800"]):
+            frames = OnlineFbank().accept(samples[start_ms * 16 : end_ms * 16]).data
+            for way, options in ways.items():
+                found = engine.decode(lfr.stack(frames, 7, 6), options)
+                golden_one = expected[f"{stem}/{index}/{way}"]
+                assert found.text == golden_one["text"]
+                assert list(found.token_ids) == golden_one["ids"][:-1]  # the last one is the end
+                assert found.complete
+    engine.close()
 
 
 def test_every_number_of_frames_is_heard(engine: FunAsrNano, scripted: Any) -> None:
@@ -199,7 +224,7 @@ def test_a_draft_that_ends_within_a_character_waits_for_the_rest(
 ) -> None:
     lane = scripted([])
     pieces = iter([Written(1, b"\xe4\xb8", ends=False), Written(2, b"\xad", ends=False), Written(0, b"", ends=True)])
-    monkeypatch.setattr(lane, "next", lambda: next(pieces))
+    monkeypatch.setattr(lane, "next", lambda _wanted: next(pieces))
     texts: list[str] = []
 
     def watch(draft: Hypothesis) -> bool:
@@ -216,7 +241,7 @@ def test_what_a_terminal_would_obey_is_no_text(
 ) -> None:
     lane = scripted([])
     pieces = iter([b"\x1b[2Ja", b" /sil\n", b"\x00b\xc2\x9b"])
-    monkeypatch.setattr(lane, "next", lambda: Written(1, next(pieces, b""), ends=False))
+    monkeypatch.setattr(lane, "next", lambda _wanted: Written(1, next(pieces, b""), ends=False))
     drafts: list[str] = []
 
     def watch(draft: Hypothesis) -> bool:
@@ -252,6 +277,31 @@ def test_a_segment_that_kills_it_twice_stays_empty_and_the_next_is_heard(
     assert engine.decode(features, ITN).text == "w5"
 
 
+def test_a_model_that_dies_over_every_segment_is_to_blame(
+    engine: FunAsrNano, scripted: Any, arrays: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted([5], deaths=4)
+    features = arrays["digits-clean/features"]
+    assert not engine.decode(features, ITN).complete
+    monkeypatch.setattr(engine.model.language_model, "deaths", 6)
+    with pytest.raises(EngineError, match=r"-llm.gguf may be damaged: over every segment .* was killed by SIGKILL"):
+        engine.decode(features, ITN)
+
+
+def test_a_death_over_a_segment_that_nobody_wants_is_not_tried_again(
+    engine: FunAsrNano, scripted: Any, arrays: Any
+) -> None:
+    lane = scripted([5], deaths=2)
+    asked: list[bool] = []
+
+    def once(_draft: Hypothesis) -> bool:
+        asked.append(not asked)
+        return asked[-1]
+
+    assert not engine.write(arrays["digits-clean/features"], ITN, once).complete
+    assert lane.deaths == 1
+
+
 def test_languages_hot_words_and_numbers_change_what_is_said_to_the_model(
     engine: FunAsrNano, scripted: Any, arrays: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,9 +309,9 @@ def test_languages_hot_words_and_numbers_change_what_is_said_to_the_model(
     prompts: list[str] = []
     begin = lane.begin
 
-    def listen(prompt: Prompt, rows: Float32Array, most_new: int) -> Any:
+    def listen(prompt: Prompt, rows: Float32Array, most_new: int, wanted: Wanted) -> Any:
         prompts.append(prompt.before)
-        return begin(prompt, rows, most_new)
+        return begin(prompt, rows, most_new, wanted)
 
     monkeypatch.setattr(lane, "begin", listen)
     for options in (ITN, DecodeOptions(), DecodeOptions("en", itn=True), DecodeOptions(itn=True, hotwords=("a",))):

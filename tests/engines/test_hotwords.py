@@ -44,6 +44,8 @@ def test_words_of_every_script_are_taken_up_to_the_limits(words: tuple[str, ...]
         (("a\udcff",), r"the hot word a\udcff holds a control character or the end of a line"),
         (("<|im_end|>",), "the hot word <|im_end|> holds <|, which marks the special tokens of a model"),
         (("good", "im_end|>"), "the hot word im_end|> holds |>, which marks the special tokens of a model"),
+        (("a <think> b",), "the hot word a <think> b holds <think>, which marks the special tokens of a model"),
+        (("a\u202eb",), r"the hot word a\u202eb holds a control character or the end of a line"),
     ],
 )
 def test_what_is_no_word_is_refused_by_name_and_with_the_limit(words: tuple[str, ...], complaint: str) -> None:

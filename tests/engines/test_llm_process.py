@@ -5,6 +5,7 @@ import importlib.util
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -18,9 +19,10 @@ from typing import NoReturn
 import numpy as np
 import pytest
 
-from liveasr.engines import llm_process
+from liveasr.engines import llm_running
 from liveasr.engines.base import DecodeOptions
-from liveasr.engines.llm_process import LanguageModelDiedError, LlmLane, LlmProcess
+from liveasr.engines.llm_process import LlmLane, LlmProcess, NobodyWaitsError
+from liveasr.engines.llm_running import LanguageModelDiedError
 from liveasr.engines.prompt import Prompt, prompt_for
 from liveasr.errors import EngineError, MissingExtraError, ModelFileError
 from liveasr.types import Float32Array
@@ -177,7 +179,7 @@ def test_a_process_that_dies_while_it_starts_can_be_tried_again(
 ) -> None:
     os.kill(process.pid, signal.SIGKILL)
     assert gone_or_dead(process.pid)
-    monkeypatch.setattr(llm_process, "_MODULE", "liveasr.engines.no_such_module")
+    monkeypatch.setattr(llm_running, "_MODULE", "liveasr.engines.no_such_module")
     lane = process.lane()
     with pytest.raises(LanguageModelDiedError, match="cannot be started"):
         written(lane, *SEGMENTS[0])
@@ -192,7 +194,7 @@ def test_a_process_that_falls_silent_is_replaced(
     lane.begin(*SEGMENTS[0], TOKENS)
     silent = process.pid
     os.kill(silent, signal.SIGSTOP)
-    monkeypatch.setattr(llm_process, "_REPLY_S", 0.5)
+    monkeypatch.setattr(llm_running, "ANSWER_S", 0.5)
     with pytest.raises(LanguageModelDiedError, match="did not answer"):
         lane.next()
     assert gone(silent)
@@ -203,7 +205,7 @@ def test_a_process_that_falls_silent_is_replaced(
 def test_a_stopped_process_is_replaced_also_where_the_prompt_is_more_than_the_sockets_hold(
     process: LlmProcess, alone: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(llm_process, "_REPLY_S", 0.5)
+    monkeypatch.setattr(llm_running, "ANSWER_S", 0.5)
     lane = process.lane()
     written(lane, *SEGMENTS[0])
     stopped = process.pid
@@ -299,10 +301,53 @@ def test_a_start_that_dies_may_be_tried_again(
     with pytest.raises(LanguageModelDiedError):
         lane.next()
     with monkeypatch.context() as patched:
-        patched.setattr(llm_process, "_MODULE", "liveasr.engines.no_such_module")
+        patched.setattr(llm_running, "_MODULE", "liveasr.engines.no_such_module")
         with pytest.raises(LanguageModelDiedError, match="cannot be started: it ended with exit code 1"):
             lane.begin(*SEGMENTS[0], TOKENS)
     assert written(lane, *SEGMENTS[0]) == alone[0]
+
+
+def test_whoever_waits_no_more_is_free_at_once_and_the_process_goes_on(
+    process: LlmProcess, alone: list[list[int]]
+) -> None:
+    lane = process.lane()
+    written(lane, *SEGMENTS[0])
+    pid = process.pid
+    os.kill(pid, signal.SIGSTOP)
+    begun = time.monotonic()
+    with pytest.raises(NobodyWaitsError):
+        lane.begin(*SEGMENTS[1], TOKENS, lambda: False)
+    assert time.monotonic() - begun < 5
+    os.kill(pid, signal.SIGCONT)
+    assert written(lane, *SEGMENTS[1]) == alone[1]
+    assert process.pid == pid
+
+
+def test_deaths_are_counted_until_something_is_written(process: LlmProcess) -> None:
+    lane = process.lane()
+    for deaths in (1, 2):
+        os.kill(process.pid, signal.SIGSTOP)
+        killing = threading.Timer(0.3, os.kill, (process.pid, signal.SIGKILL))
+        killing.start()
+        with pytest.raises(LanguageModelDiedError):
+            lane.begin(*SEGMENTS[0], TOKENS)
+        killing.join()
+        assert process.deaths == deaths
+        assert process.lane() is not lane
+        if deaths == 1:
+            process.connect().connection.close()  # started anew
+    written(lane, *SEGMENTS[0])
+    assert process.deaths == 0
+
+
+def test_what_this_process_can_import_the_other_can(
+    tiny_nano: ConvertedNano, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere_llm_server.py").write_text("import sys; sys.exit('found')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(llm_running, "_MODULE", "elsewhere_llm_server")
+    with pytest.raises(EngineError, match="ended with exit code 1: found"):
+        LlmProcess(tiny_nano.language_model(), 1)
 
 
 def test_closing_ends_the_process_and_what_follows_is_an_error(process: LlmProcess) -> None:
@@ -363,10 +408,46 @@ def test_a_file_that_is_no_language_model_is_named(tmp_path: Path, tiny_nano: Co
             LlmProcess(broken, 1)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (b"qwen3", b"qwenX", "llama.cpp cannot load it: .*unknown model architecture: 'qwenX'"),
+        (b"<|im_start|>", b"<|im_stray|>", r"has no token <\|im_start\|>"),
+        (b"<|im_end|>", b"<|im_and|>", r"has no token <\|im_end\|>"),
+        (
+            b"qwen3.context_length" + struct.pack("<II", 4, 40960),
+            b"qwen3.context_length" + struct.pack("<II", 4, 100),
+            "holds 100 tokens at a time",
+        ),
+    ],
+)
+def test_a_language_model_that_is_not_ours_is_refused_with_the_cause(
+    tmp_path: Path, tiny_nano: ConvertedNano, old: bytes, new: bytes, reason: str
+) -> None:
+    whole = tiny_nano.language_model().read_bytes()
+    assert old in whole
+    other = tmp_path / "other.gguf"
+    other.write_bytes(whole.replace(old, new))
+    with pytest.raises(ModelFileError, match=f"other.gguf: {reason}"):
+        LlmProcess(other, 1)
+
+
+def test_an_assertion_that_fails_in_it_has_the_last_word(tmp_path: Path, tiny_nano: ConvertedNano) -> None:
+    whole = tiny_nano.language_model().read_bytes()
+    key = b"qwen3.block_count"
+    at = whole.index(key) + len(key) + 4
+    other = tmp_path / "other.gguf"
+    other.write_bytes(whole[:at] + struct.pack("<I", 0) + whole[at + 4 :])
+    with pytest.raises(
+        LanguageModelDiedError, match=r"other.gguf cannot be started: it was killed by SIGABRT: .*ASSERT"
+    ):
+        LlmProcess(other, 1)
+
+
 def test_a_process_that_cannot_start_is_an_error_with_its_last_words(
     tiny_nano: ConvertedNano, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(llm_process, "_MODULE", "liveasr.engines.no_such_module")
+    monkeypatch.setattr(llm_running, "_MODULE", "liveasr.engines.no_such_module")
     with pytest.raises(EngineError, match=r"cannot be started: it ended with exit code 1: .*no_such_module"):
         LlmProcess(tiny_nano.language_model(), 1)
 

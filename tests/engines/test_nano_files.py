@@ -64,6 +64,12 @@ def test_a_language_model_of_its_own_goes_first_and_is_nobody_elses(tmp_path: Pa
         assert language_model_beside(published) == other
 
 
+def test_a_file_of_the_right_name_with_another_model_is_named(tmp_path: Path) -> None:
+    write_model(tmp_path / "mine-llm.gguf", "qwen2", "f32", 4, metadata={"qwen2.embedding_length": WIDTH})
+    with encoder(tmp_path, "mine") as mine, pytest.raises(ModelFileError, match=r"mine-llm.gguf: is a qwen2 model"):
+        language_model_beside(mine)
+
+
 def test_what_only_looks_like_one_is_passed_over(tmp_path: Path) -> None:
     llm(tmp_path, "wider", width=128)
     write_model(tmp_path / "llama.gguf", "llama", "q8_0", 4, metadata={"qwen3.embedding_length": WIDTH})
