@@ -1,4 +1,4 @@
-"""A bar on stderr that tells how far a recording has been read, how fast, and how long it will still take."""
+"""Bars on stderr that tell how far a recording was read or a file was fetched, how fast, and how long it will take."""
 
 import logging
 import sys
@@ -6,10 +6,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TextIO
+from typing import Any, Self, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.table import Column
 
 from liveasr.clients.render import timecode
@@ -17,10 +26,11 @@ from liveasr.clients.render import timecode
 _NAME_COLUMNS = 24
 
 
-class ProgressBar:
-    """Shown on a terminal only, and only while something is read. Lines printed meanwhile appear above it."""
+class _Bar:
+    """Shown on a terminal only, and only while something goes on. Lines printed meanwhile appear above it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *columns: ProgressColumn) -> None:
+        self._columns = columns
         self._progress: Progress | None = None
         self._task: TaskID | None = None
 
@@ -31,8 +41,7 @@ class ProgressBar:
                     "{task.description}", markup=False, table_column=Column(max_width=_NAME_COLUMNS, no_wrap=True)
                 ),
                 BarColumn(bar_width=None),
-                TextColumn("{task.fields[position]}"),
-                TextColumn("{task.fields[speed]}"),
+                *self._columns,
                 TimeRemainingColumn(compact=True),
                 console=Console(stderr=True),
                 expand=True,
@@ -44,14 +53,34 @@ class ProgressBar:
             _redirect_log(stderr, sys.stderr)  # which is now the bar's, and puts lines above it
         return self
 
+    def _begin(self, progress: Progress, name: str, total: int | None, **fields: Any) -> TaskID:
+        """Show something new in place of what went on before."""
+        if self._task is not None:
+            progress.remove_task(self._task)
+        self._task = progress.add_task(name, total=total, **fields)
+        return self._task
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._progress is not None:
+            above = sys.stderr
+            self._progress.stop()
+            _redirect_log(above, sys.stderr)
+
+
+class ProgressBar(_Bar):
+    """How far a recording has been read."""
+
+    def __init__(self) -> None:
+        super().__init__(TextColumn("{task.fields[position]}"), TextColumn("{task.fields[speed]}"))
+
     def begin(self, path: Path, duration_ms: int | None) -> Callable[[int], None]:
         """Show a new recording; the function returned takes the milliseconds heard so far."""
         progress = self._progress
         if progress is None:
             return lambda _ms: None
-        if self._task is not None:
-            progress.remove_task(self._task)
-        task = self._task = progress.add_task(path.name, total=duration_ms, position="", speed="")
+        task = self._begin(progress, path.name, duration_ms, position="", speed="")
         total = f"/{_clock(duration_ms)}" if duration_ms else ""
         begun = time.monotonic()
 
@@ -62,13 +91,29 @@ class ProgressBar:
 
         return heard
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._progress is not None:
-            above = sys.stderr
-            self._progress.stop()
-            _redirect_log(above, sys.stderr)
+
+class FetchBar(_Bar):
+    """How many bytes of a file have come, and how fast."""
+
+    def __init__(self) -> None:
+        super().__init__(DownloadColumn(), TransferSpeedColumn())
+
+    def begin(self, name: str) -> Callable[[int, int | None], None]:
+        """Show a new file; the function returned takes the bytes there are so far, and how many it will be."""
+        progress = self._progress
+        if progress is None:
+            return lambda _bytes, _total: None
+        task = self._begin(progress, name, None)
+        fresh = True
+
+        def came(size_bytes: int, total: int | None) -> None:
+            nonlocal fresh
+            if fresh:  # what an earlier download left has not come now, and is no measure of the speed
+                progress.reset(task, completed=size_bytes, total=total)
+                fresh = False
+            progress.update(task, completed=size_bytes, total=total)
+
+        return came
 
 
 def _redirect_log(old: TextIO, new: TextIO) -> None:

@@ -42,8 +42,7 @@ def language_model_beside(encoder: GgufFile) -> Path:
         raise ModelFileError(
             encoder.path,
             f"its language model is not in {folder}, neither {own.name} nor another {LANGUAGE_MODEL_ARCHITECTURE} "
-            f"model of width {width}; get the published one with: {store.nano_download_command(folder)} "
-            "(from pip install huggingface_hub)",
+            f"model of width {width}; get the published one with: {store.nano_download_command(folder)}",
         )
     return min(fitting)[1]
 

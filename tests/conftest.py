@@ -8,6 +8,8 @@ from typing import Any
 
 # Before numpy is imported: its matrices are small here, and threads for them only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# No test fetches a model by naming it, unless that is what it is about.
+os.environ["LIVEASR_OFFLINE"] = "1"
 
 import pytest
 from hypothesis import settings

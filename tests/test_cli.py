@@ -229,6 +229,16 @@ def test_hot_words_and_the_longest_segment_are_as_the_engine_has_them(
     assert (result.code, result.out) == (0, CLEAN_TEXT)
 
 
+def test_offline_a_model_that_is_not_installed_is_told_how_to_get(
+    run: Run, clean: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LIVEASR_OFFLINE")
+    monkeypatch.setenv("HF_ENDPOINT", "http://no.invalid")  # were it asked, the message would be another
+    result = run("transcribe", "--offline", "--model", "sensevoice-small", clean)
+    assert (result.code, result.out) == (1, "")
+    assert result.complaint.endswith("get it with: liveasr models pull sensevoice-small")
+
+
 def test_fun_asr_nano_without_its_files_is_told_how_to_get_both(run: Run, clean: Path) -> None:
     result = run("transcribe", "--model", "fun-asr-nano", clean)
     assert (result.code, result.out) == (1, "")
@@ -468,6 +478,8 @@ def test_a_cmvn_file_that_is_none_is_one_line(run: Run, clean: Path, tmp_path: P
         ["transcribe"],
         ["vad"],
         ["models", "convert"],
+        ["models", "pull"],
+        ["models", "rm"],
         ["nonesuch"],
         ["transcribe", "--language", "klingon", "x.wav"],
         ["transcribe", "--format", "docx", "x.wav"],
@@ -496,14 +508,17 @@ def test_a_slip_in_the_command_is_told_with_exit_code_2(arguments: list[str], ru
             ["transcribe"],
             ["PATH", "--model", "--vad", "--language", "--hotword", "fun-asr-nano:", "--format", "digits"],
         ),
-        (["transcribe"], ["--output", "Examples:"]),
+        (["transcribe"], ["--output", "--offline", "Examples:"]),
         (["vad"], ["FILE", "--format", "--end-silence-ms", "--max-segment-ms"]),
         (["live"], ["--device", "--file", "--server", "LIVEASR_TOKEN", "--save", "--end-silence-ms"]),
         (
             ["stream"],
             ["FILE", "--server", "http://127.0.0.1:8765", "--realtime", "--save", "LIVEASR_TOKEN", "Examples:"],
         ),
-        (["models"], ["convert"]),
+        (["models"], ["list", "pull", "rm", "convert"]),
+        (["models", "list"], ["--json", "models.toml", "to convert"]),
+        (["models", "pull"], ["NAME[:VARIANT]", "--from", "modelscope", "HF_ENDPOINT", "HF_TOKEN", "Examples:"]),
+        (["models", "rm"], ["NAME[:VARIANT]", "--yes", "Examples:"]),
         (["models", "convert"], ["DIR", "--type", "--output", "--force"]),
     ],
     ids=lambda part: " ".join(part) if isinstance(part, list) else str(part),

@@ -23,10 +23,28 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("vad", "engines", "stream", "clients")
 
 # What liveasr itself offers to every room.
-FRONT_DOOR = ("liveasr.types", "liveasr.errors", "liveasr.gguf_file", "liveasr.store", "liveasr.__version__")
+FRONT_DOOR = (
+    "liveasr.types",
+    "liveasr.errors",
+    "liveasr.gguf_file",
+    "liveasr.model_registry",
+    "liveasr.store",
+    "liveasr.__version__",
+)
 
 # What the command line runs.
-COMMANDS = ("liveasr.commands", "liveasr.captioning", "liveasr.serving", "liveasr.inspecting", "liveasr.quantizing")
+COMMANDS = (
+    "liveasr.commands",
+    "liveasr.captioning",
+    "liveasr.serving",
+    "liveasr.model_list",
+    "liveasr.pulling",
+    "liveasr.inspecting",
+    "liveasr.quantizing",
+)
+
+# What they share.
+BESIDE_COMMANDS = ("liveasr.options", "liveasr.first_use")
 
 # importer -> what it may import of liveasr. A name covers everything below it; the longest matching importer decides,
 # and a module of the front door that has no line of its own is refused, so that a new one has to say where it stands.
@@ -39,10 +57,22 @@ MAY_IMPORT = {
     "liveasr.errors": (),
     "liveasr.models": (),
     "liveasr.gguf_file": ("liveasr.types", "liveasr.errors"),
-    "liveasr.store": ("liveasr.types", "liveasr.errors", "liveasr.gguf_file", "liveasr.models"),
+    "liveasr.model_registry": ("liveasr.errors",),
+    "liveasr.store": (
+        "liveasr.types",
+        "liveasr.errors",
+        "liveasr.gguf_file",
+        "liveasr.model_registry",
+        "liveasr.models",
+    ),
     "liveasr.cli": (*FRONT_DOOR, *COMMANDS, *(f"liveasr.{room}" for room in ROOMS)),
-    **{command: (*FRONT_DOOR, "liveasr.options", *(f"liveasr.{room}" for room in ROOMS)) for command in COMMANDS},
-    "liveasr.options": (*FRONT_DOOR, *(f"liveasr.{room}" for room in ROOMS)),
+    **{
+        command: (*FRONT_DOOR, "liveasr.options", "liveasr.first_use", *(f"liveasr.{room}" for room in ROOMS))
+        for command in COMMANDS
+    },
+    "liveasr.pulling": (*FRONT_DOOR, "liveasr.model_list", "liveasr.clients"),
+    "liveasr.options": (*FRONT_DOOR, "liveasr.first_use", *(f"liveasr.{room}" for room in ROOMS)),
+    "liveasr.first_use": (*FRONT_DOOR, "liveasr.clients"),
     "liveasr.__main__": ("liveasr.cli",),
     "liveasr": (),
 }
@@ -62,6 +92,10 @@ ONLY_IN = {
     "socket": (*SOCKETS, "liveasr.engines.llm_running", "liveasr.engines.llm_server"),
     "starlette": (*SOCKETS, "liveasr.stream.app"),
     "uvicorn": SOCKETS,
+    "httpx": ("liveasr.clients",),
+    "httpx2": ("liveasr.clients.hugging_face",),
+    "huggingface_hub": ("liveasr.clients.hugging_face",),
+    "filelock": ("liveasr.clients.pull",),
     "websockets": (*SOCKETS, "liveasr.stream.app"),
     "asyncio": (
         *SOCKETS,

@@ -43,8 +43,11 @@ def test_without_the_variable_the_folder_is_the_users_own(monkeypatch: pytest.Mo
     assert store.models_folder().is_absolute()
 
 
-def test_download_command_names_the_folder(folder: Path) -> None:
-    assert f"--local-dir '{folder}'" in store.download_command()
+def test_commands_that_download_name_the_folder_where_it_is_another_one(folder: Path) -> None:
+    assert store.download_command() == "liveasr models pull sensevoice-small"
+    assert store.nano_download_command() == store.nano_download_command(folder) == "liveasr models pull fun-asr-nano"
+    elsewhere = folder / "else where"
+    assert store.nano_download_command(elsewhere) == f"LIVEASR_MODELS='{elsewhere}' liveasr models pull fun-asr-nano"
 
 
 @pytest.mark.parametrize(
@@ -103,6 +106,35 @@ def test_path_to_no_file_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch,
         store.find(name)
 
 
+# Names of the registry.
+
+
+@pytest.mark.parametrize(
+    ("installed", "meant"),
+    [
+        (["sensevoice-small-q8"], "sensevoice-small-q8"),
+        (["sensevoice-small-f16"], "sensevoice-small-f16"),
+        (["sensevoice-small-f16", "sensevoice-small-q8", "sensevoice-small-q4"], "sensevoice-small-q8"),
+        (["sensevoice-small-q8", "sensevoice-small"], "sensevoice-small"),  # a file's own name always means that file
+    ],
+)
+def test_name_of_the_registry_means_its_default_variant_or_another(
+    folder: Path, installed: list[str], meant: str
+) -> None:
+    for name in installed:
+        add(folder, name)
+    assert store.find("sensevoice-small") == folder / f"{meant}.gguf"
+
+
+def test_name_of_the_registry_that_is_not_installed_says_how_to_get_it(folder: Path) -> None:
+    add(folder, "sensevoice-small-q4")  # no variant that the registry knows
+    with pytest.raises(ModelNotFoundError, match="sensevoice-small is not in ") as caught:
+        store.find("sensevoice-small")
+    assert str(caught.value).endswith("get it with: liveasr models pull sensevoice-small")
+    with pytest.raises(ModelNotFoundError, match=r"nobody publishes it as GGUF; .* liveasr models convert DIR"):
+        store.find("paraformer-streaming")
+
+
 # Fun-ASR-Nano, whose published files are called otherwise.
 
 
@@ -140,7 +172,6 @@ def test_where_nano_is_missing_both_of_its_files_are_named(
         store.find("fun-asr-nano")
     message = str(caught.value)
     assert store.nano_download_command() in message
-    assert "funasr-encoder-f16.gguf qwen3-0.6b-q8_0.gguf --local-dir" in message
     assert str(store.models_folder()) in message
 
 

@@ -87,7 +87,7 @@ def expected_names(copy: Path) -> frozenset[str]:
         data = (copy / room / "web").rglob("*")
         for path in (*(copy / room).rglob("*.py"), *(path for path in data if path.is_file())):
             files[path] = Path("liveasr") / path.relative_to(copy)
-    return frozenset({"liveasr/py.typed", *(path.as_posix() for path in files.values())})
+    return frozenset({"liveasr/py.typed", "liveasr/registry.toml", *(path.as_posix() for path in files.values())})
 
 
 @pytest.fixture(scope="module")

@@ -40,6 +40,17 @@ _token_option = click.option(
 _threads_option = click.option(
     "--threads", type=click.IntRange(1, 64), help="For one decode.  [default: one a core, at most 4; small models: 1]"
 )
+
+
+def _forbid_fetching(_context: click.Context, _parameter: click.Parameter, offline: bool) -> None:
+    if offline:
+        os.environ["LIVEASR_OFFLINE"] = "1"
+
+
+_offline_option = click.option(
+    "--offline", is_flag=True, expose_value=False, callback=_forbid_fetching,
+    help="Never fetch a model; else one that is named and not installed is fetched.  [env: LIVEASR_OFFLINE]",
+)  # fmt: skip
 _partials_option = click.option(
     "--partials", metavar="NAME|FILE.gguf|none",
     help="Another model for the text while someone speaks; --model then has the last word.  "
@@ -140,6 +151,7 @@ def _commands() -> None:
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=_FILE)
 @click.option("--model", metavar="NAME|FILE.gguf",
               help="Speech model; by default the best one installed. 'digits' is built in.")  # fmt: skip
+@_offline_option
 @click.option("--language", type=click.Choice(_LANGUAGES), default="auto", show_default=True, help="Spoken language.")
 @click.option("--itn", is_flag=True, help="Write numbers as digits, with punctuation, where the model can.")
 @_hotword_option
@@ -194,6 +206,7 @@ def vad(**settings: Any) -> int:
 @_commands.command()
 @click.option("--device", metavar="NAME|NUMBER", help="Sound input, as `liveasr devices` lists them.")
 @click.option("--model", metavar="NAME|FILE.gguf", help="Speech model; by default the best one installed.")
+@_offline_option
 @click.option("--language", type=click.Choice(_LANGUAGES), default="auto", show_default=True, help="Spoken language.")
 @click.option("--itn", is_flag=True, help="Write numbers as digits, with punctuation, where the model can.")
 @_hotword_option
@@ -252,6 +265,7 @@ def stream(**settings: Any) -> int:
 @_commands.command()
 @click.option("--model", "models", metavar="NAME|FILE.gguf", multiple=True,
               help="A model to offer; may be repeated, the first is the default.  [default: the best one]")  # fmt: skip
+@_offline_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes any free one.")
 @click.option("--token", envvar="LIVEASR_TOKEN", metavar="SECRET",
@@ -326,6 +340,7 @@ def bench() -> None:
 @bench.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE)
 @click.option("--model", metavar="NAME|FILE.gguf", help="Speech model; by default the best one installed.")
+@_offline_option
 @_threads_option
 @click.option("--runs", type=click.IntRange(1, 100), default=3, show_default=True, help="The best of so many counts.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -343,6 +358,7 @@ def files(**settings: Any) -> int:
 @bench.command(name="live")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE)
 @click.option("--model", metavar="NAME|FILE.gguf", help="Speech model; by default the best one installed.")
+@_offline_option
 @_partials_option
 @_threads_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -365,6 +381,7 @@ def bench_live(**settings: Any) -> int:
 @click.option("--server", metavar="URL", help="Measure that one, not one that is started for it on this computer.")
 @_token_option
 @click.option("--model", metavar="NAME|FILE.gguf", help="Speech model; by default the best one, or the server's first.")
+@_offline_option
 @_threads_option
 @click.option("-n", "--clients", type=click.IntRange(1), default=10, show_default=True, help="At once.")
 @click.option("--find", is_flag=True, help="Search the most clients whose finals come within 1 s, from --clients on.")
@@ -387,7 +404,69 @@ def bench_load(**settings: Any) -> int:
 
 @_commands.group()
 def models() -> None:
-    """Work with model files."""
+    """List, fetch, remove and convert models.
+
+    NAME is as `liveasr models list` shows it; every --model takes it too.
+    """
+
+
+@models.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_models(as_json: bool) -> int:
+    """Show which models are installed, built in, or available.
+
+    "to convert" is published nowhere in this program's format, "begun" is what `liveasr models pull` goes on with, and
+    "damaged" is no whole model. Sizes of what is available are told when it is fetched. Models of your own are added by
+    models.toml in the configuration folder (~/.config/liveasr, on macOS ~/Library/Application Support/liveasr), in the
+    form of the program's own registry.toml.
+    """
+    from liveasr.model_list import list_models as run
+
+    return run(as_json)
+
+
+@models.command()
+@click.argument("name", metavar="NAME[:VARIANT]")
+@click.option("--from", "source", metavar="huggingface|modelscope|URL|DIR",
+              help="Where to fetch it; a URL is that of the file, or of the folder of its files.  "
+                   "[default: as the registry says, mostly huggingface]")  # fmt: skip
+def pull(name: str, source: str | None) -> int:
+    """Fetch a model and install it.
+
+    What breaks off, or is ended by Ctrl-C, is gone on with by the same command. Every file is checked before it is
+    used: its size and SHA-256 where they are known, and that it is a whole model. Of two processes that want the same
+    model one fetches it.
+
+    HF_ENDPOINT names a mirror of Hugging Face, as https://hf-mirror.com; HF_TOKEN says who you are there. HTTPS_PROXY
+    names a proxy.
+
+    \b
+    Examples:
+      liveasr models pull sensevoice-small
+      liveasr models pull fun-asr-nano:q4km --from modelscope
+      liveasr models pull paraformer:f16 --from /media/stick/models
+    """  # noqa: D301 - \b is click's mark for a block to leave as it is
+    from liveasr.pulling import pull as run
+
+    return run(name, source)
+
+
+@models.command()
+@click.argument("name", metavar="NAME[:VARIANT]")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+def rm(name: str, yes: bool) -> int:
+    """Remove an installed model, all of its variants or one.
+
+    What is to go is listed first. A file that another installed variant needs stays.
+
+    \b
+    Examples:
+      liveasr models rm sensevoice-small:f32
+      liveasr models rm --yes fun-asr-nano
+    """  # noqa: D301 - \b is click's mark for a block to leave as it is
+    from liveasr.model_list import remove
+
+    return remove(name, yes)
 
 
 @models.command()

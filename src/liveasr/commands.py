@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from liveasr import store
 from liveasr.clients import batch, targets
 from liveasr.clients import bench as measuring
 from liveasr.clients import bench_live as live_measuring
@@ -32,7 +33,6 @@ from liveasr.engines.convert import WeightType, output_files
 from liveasr.engines.convert import convert as write_gguf
 from liveasr.errors import AudioError, LiveasrError, ModelNotFoundError, OutputError, UsageError
 from liveasr.options import decode_options, notice_webrtc, open_model, open_partials, partials_for, vad_config
-from liveasr.store import name_of
 from liveasr.stream import capture
 from liveasr.stream.detect import DetectorKind, detector_maker, detectors
 from liveasr.stream.live import run_loop
@@ -149,7 +149,7 @@ def bench_live(
     begun_s, begun_cpu_s = time.monotonic(), time.process_time()
     run_loop(play())
     cpu = (time.process_time() - begun_cpu_s) / (time.monotonic() - begun_s)
-    partials_name = None if partials_path is None else name_of(partials_path)
+    partials_name = None if partials_path is None else store.name_of(partials_path)
     about = {
         "model": name,
         "partials": partials_name,
@@ -218,6 +218,8 @@ def _spoken(files: Sequence[Path], model: str | None) -> list[load_measuring.Rec
     """Recordings, and what a model hears in them, if it is installed here."""
     recordings = []
     try:
+        if model is not None:
+            store.find(model)  # a server's model is not worth being fetched for this
         engine, _ = open_model(model, None, None, DecodeOptions())
     except ModelNotFoundError as error:
         _log.warning("%s; what the server hears is not compared", error)

@@ -7,6 +7,8 @@ LiveasrError
   ModelError
     ModelNotFoundError  no model of that name is installed
     ModelFileError      a file that is not a model this program can run: corrupt, foreign, incomplete
+  RegistryError         a list of models that is malformed
+  FetchError            a model cannot be fetched from where it lies: no network, refused, broken off, damaged
   EngineError           the native library failed
   MissingExtraError     an optional part is not installed
   LinkError             there is no connection to a server, though there may be one in a moment
@@ -57,6 +59,19 @@ class ModelFileError(ModelError):
         super().__init__(f"{path}: {reason}")
         self.path = path
         self.reason = reason
+
+
+class RegistryError(LiveasrError):
+    """A registry of models is malformed."""
+
+    def __init__(self, path: Path | str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+class FetchError(LiveasrError):
+    """A model cannot be fetched from where it lies."""
 
 
 class EngineError(LiveasrError):

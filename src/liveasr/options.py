@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from liveasr import store
+from liveasr import first_use, store
 from liveasr.engines import nano_files, paraformer, sensevoice, streaming_model
 from liveasr.engines.base import AutoregressiveEngine, DecodeOptions, Engine
 from liveasr.engines.registry import ARCHITECTURES, open_engine
@@ -78,9 +78,10 @@ def partials_for(engine: Engine, name: str, wanted: str | None) -> Path | None:
 
     Raises:
         ModelNotFoundError: there is no such model.
+        FetchError: it is not installed, and cannot be fetched now.
     """
     if wanted is not None:
-        return None if wanted == NO_PARTIALS else store.find(wanted)
+        return None if wanted == NO_PARTIALS else first_use.find(wanted)
     if not isinstance(engine, AutoregressiveEngine):
         return None
     if name in store.DEMONSTRATION_MODELS:
@@ -127,9 +128,10 @@ def open_model(
 
     Raises:
         ModelError: there is no such model, or it cannot be run.
+        FetchError: it is not installed, and cannot be fetched now.
         UsageError: it cannot do what is asked of its decodes.
     """
-    path = store.find(model) if model else best_installed()
+    path = first_use.find(model) if model else best_installed()
     name = store.name_of(path)
     if store.is_demonstration(path):
         notice_demonstration(name, f"A full model: {store.download_command()}")

@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TypeVar
 
-from liveasr import store
+from liveasr import first_use, store
 from liveasr.engines.base import Engine
 from liveasr.engines.cores import available_cores
 from liveasr.engines.registry import open_engine
@@ -83,7 +83,7 @@ def serve(
 def _chosen(models: Sequence[str]) -> list[Path]:
     """The files of the models to offer. Where nothing is installed, the page still has something to show."""
     if models:
-        paths = list(dict.fromkeys(store.find(model) for model in models))
+        paths = list(dict.fromkeys(first_use.find(model) for model in models))
         names = [store.name_of(path) for path in paths]
         if twice := [name for name in names if names.count(name) > 1]:
             raise UsageError(f"two models are called {twice[0]}; clients choose by name, so rename one of the files")

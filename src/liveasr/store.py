@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib import resources
 from pathlib import Path
 
-from platformdirs import user_data_path
+from platformdirs import user_config_path, user_data_path
 
-from liveasr.errors import ModelError, ModelNotFoundError
+from liveasr.errors import ModelError, ModelNotFoundError, RegistryError
 from liveasr.gguf_file import GgufFile, peek_architecture
+from liveasr.model_registry import RegisteredFile, RegisteredModel, parse
 
 FOLDER_VARIABLE = "LIVEASR_MODELS"
 DEMONSTRATION_MODEL = "digits"
@@ -36,15 +37,66 @@ def models_folder() -> Path:
     return Path(chosen) if chosen else user_data_path("liveasr") / "models"
 
 
-def download_command() -> str:
+def registry_path() -> Path:
+    """The user's own registry of models, which need not exist."""
+    return user_config_path("liveasr") / "models.toml"
+
+
+def registry() -> dict[str, RegisteredModel]:
+    """The models that have names, by them: those of the package, then the user's own.
+
+    Raises:
+        RegistryError: the user's registry is malformed, or cannot be read.
+    """
+    ours = Path(str(resources.files("liveasr") / "registry.toml"))
+    models = parse(ours.read_text(encoding="utf-8"), ours)
+    path = registry_path()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return models
+    except OSError as error:
+        raise RegistryError(path, f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise RegistryError(path, "is not UTF-8") from error
+    return models | parse(text, path)
+
+
+def installed() -> Iterator[Path]:
+    """The model files in the folder, whatever they hold."""
+    folder = models_folder()
+    return iter(sorted(folder.glob(f"*{_SUFFIX}")) if folder.is_dir() else [])
+
+
+def installed_path(file: RegisteredFile) -> Path:
+    """Where a file of the registry lies, once it is installed."""
+    return models_folder() / file.name
+
+
+def partial_path(path: Path) -> Path:
+    """Where a file lies while it is being fetched, and until that is gone on with."""
+    return path.with_name(f"{path.name}.part")
+
+
+def partial_identity_path(path: Path) -> Path:
+    """What tells which version of a file it is that was begun."""
+    return path.with_name(f"{path.name}.part.id")
+
+
+def is_installed(files: Iterable[RegisteredFile]) -> bool:
+    """Whether all files of a variant are there."""
+    return all(installed_path(file).is_file() for file in files)
+
+
+def download_command(model: str = "sensevoice-small") -> str:
     """The command that installs a full model."""
-    return f"hf download FunAudioLLM/SenseVoiceSmall-GGUF sensevoice-small-q8.gguf --local-dir '{models_folder()}'"
+    return f"liveasr models pull {model}"
 
 
 def nano_download_command(folder: Path | None = None) -> str:
     """The command that puts both files of Fun-ASR-Nano into a folder, by default into that of the models."""
-    files = "funasr-encoder-f16.gguf qwen3-0.6b-q8_0.gguf"
-    return f"hf download FunAudioLLM/Fun-ASR-Nano-GGUF {files} --local-dir '{folder or models_folder()}'"
+    elsewhere = folder is not None and folder != models_folder()
+    return f"{FOLDER_VARIABLE}='{folder}' {download_command(NANO)}" if elsewhere else download_command(NANO)
 
 
 def name_of(path: Path) -> str:
@@ -58,10 +110,12 @@ def name_of(path: Path) -> str:
 def find(model: str) -> Path:
     """The file of a model given by name ("digits", or a file's name in the models folder) or by path.
 
-    Of Fun-ASR-Nano it is the encoder; "fun-asr-nano" also means the published one, whatever its file is called.
+    A name of the registry means the default variant, or, where that is not installed, another one. Of Fun-ASR-Nano it
+    is the encoder; "fun-asr-nano" also means the published one, whatever its file is called.
 
     Raises:
-        ModelNotFoundError: there is none; the message lists what there is.
+        ModelNotFoundError: there is none; the message says how to get it, or lists what there is.
+        RegistryError: the user's registry is malformed.
     """
     if model.endswith(_SUFFIX) or os.sep in model or (model not in _BUILT_IN and Path(model).is_file()):
         path = Path(model)
@@ -75,7 +129,9 @@ def find(model: str) -> Path:
         return path
     if model == NANO:
         return _published_nano()
-    names = ", ".join(dict.fromkeys([*DEMONSTRATION_MODELS, *map(name_of, _installed())]))
+    if registered := registry().get(model):
+        return _installed_variant(registered)
+    names = ", ".join(dict.fromkeys([*DEMONSTRATION_MODELS, *map(name_of, installed())]))
     raise ModelNotFoundError(f"no model named {model} in {models_folder()}; known here: {names}")
 
 
@@ -100,7 +156,7 @@ def best_installed(architectures: tuple[str, ...], complete: Callable[[GgufFile]
         ModelNotFoundError: no full model is installed; the message says how to get one.
     """
     incomplete: Path | None = None
-    for path in _ranked(_installed(), architectures):
+    for path in _ranked(installed(), architectures):
         with GgufFile(path) as file:
             if complete(file):
                 return path
@@ -111,19 +167,27 @@ def best_installed(architectures: tuple[str, ...], complete: Callable[[GgufFile]
             f"{name} is installed, but lacks something; --model {name} says what, and how to get it"
         )
     raise ModelNotFoundError(
-        f"no speech model is installed; get one with: {download_command()} (from pip install huggingface_hub), "
-        f"or try the demonstration, which knows ten digits: --model {DEMONSTRATION_MODEL}"
+        f"no speech model is installed; get one with: {download_command()}, or try the demonstration, "
+        f"which knows ten digits: --model {DEMONSTRATION_MODEL}"
     )
 
 
 def _published_nano() -> Path:
-    encoders = (path for path in _installed() if name_of(path) == NANO)
+    encoders = (path for path in installed() if name_of(path) == NANO)
     for path in _ranked(encoders, (NANO_ARCHITECTURE,)):
         return path
     raise ModelNotFoundError(
         f"{NANO} is not in {models_folder()}; get its two files with: {nano_download_command()} "
-        "(from pip install huggingface_hub); it also needs the extra nano, in a checkout: make nano"
+        "(it also needs the extra nano, in a checkout: make nano)"
     )
+
+
+def _installed_variant(model: RegisteredModel) -> Path:
+    for files in model.variants.values():
+        if is_installed(files):
+            return installed_path(files[0])
+    way = model.instead or f"get it with: {download_command(model.name)}"
+    raise ModelNotFoundError(f"{model.name} is not in {models_folder()}; {way}")
 
 
 def _ranked(paths: Iterable[Path], architectures: tuple[str, ...]) -> list[Path]:
@@ -139,11 +203,6 @@ def _ranked(paths: Iterable[Path], architectures: tuple[str, ...]) -> list[Path]
         except ModelError:
             continue  # half a download is no reason to refuse a whole model beside it
     return [path for _, _, path in sorted(ranked)]
-
-
-def _installed() -> Iterator[Path]:
-    folder = models_folder()
-    return iter(sorted(folder.glob(f"*{_SUFFIX}")) if folder.is_dir() else [])
 
 
 def _rank(file: GgufFile) -> int:

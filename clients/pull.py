@@ -1,0 +1,168 @@
+"""Files of the registry into the folder of models: fetched once, checked before they get their names."""
+
+import contextlib
+import dataclasses
+import hashlib
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from liveasr import store
+from liveasr.clients.fetch import Fetch, Report
+from liveasr.clients.remote import RemoteFile
+from liveasr.clients.sources import locate
+from liveasr.errors import FetchError, ModelFileError, OutputError
+from liveasr.gguf_file import GgufFile
+from liveasr.model_registry import RegisteredFile
+
+_log = logging.getLogger("liveasr")
+
+
+def pull(files: Sequence[RegisteredFile], wanted: str | None, begin: Callable[[str], Report]) -> list[Path]:
+    """Install all files of a variant; those that are there already, and whole, stay.
+
+    Args:
+        files: of the registry.
+        wanted: where from, as `sources.locate` takes it.
+        begin: called with the name of each file that is fetched; what it returns is told of every piece.
+
+    Returns:
+        Where they lie.
+
+    Raises:
+        FetchError: one cannot be had, or what came is not what was expected.
+        OutputError: the folder cannot be written, or the disk is full.
+        UsageError: the registry does not know the wanted source.
+    """
+    return [_pull(file, wanted, begin) for file in files]
+
+
+def _pull(file: RegisteredFile, wanted: str | None, begin: Callable[[str], Report]) -> Path:
+    path = store.installed_path(file)
+    if _is_whole(path, file):
+        return path
+    with _alone(path):
+        if _is_whole(path, file):  # by another process, while this one waited
+            return path
+        source = locate(file, wanted)
+        size_bytes, sha256 = file.size_bytes, file.sha256
+        if isinstance(source, RemoteFile):  # the registry knows better, if it does
+            size_bytes, sha256 = size_bytes or source.size_bytes, sha256 or source.sha256
+            source = dataclasses.replace(source, size_bytes=size_bytes, sha256=sha256)
+        size = "" if size_bytes is None else f", {size_bytes / 1e6:.1f} MB"
+        _log.warning(
+            "fetching %s from %s%s", file.name, source.host if isinstance(source, RemoteFile) else source, size
+        )
+        _fetch(path, source, begin(file.name))
+        _check(path, size_bytes, sha256)
+        _name(path)
+    return path
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """What no two processes do at once for one file."""
+    try:
+        locks = (
+            path.parent / ".locks"
+        )  # they stay: a lock that is removed may be held by one process and made by another
+        locks.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(locks / path.name)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            _log.warning("another process is fetching %s; waiting for it", path.name)
+            lock.acquire()
+    except OSError as error:
+        raise OutputError(path.parent, f"cannot be written: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _fetch(path: Path, source: RemoteFile | Path, report: Report) -> None:
+    part, identity = store.partial_path(path), store.partial_identity_path(path)
+    fetch = Fetch(part, identity, report)
+    if isinstance(source, Path):
+        try:
+            fetch.copy(source)
+        except BaseException:
+            _throw_away(path)
+            raise
+        return
+    try:
+        fetch.download(source)
+    except FetchError as error:
+        raise FetchError(f"{error}{_kept(path)}") from error
+    except KeyboardInterrupt:
+        if kept := _kept(path):
+            _log.warning("%s%s", path.name, kept)
+        raise
+
+
+def _kept(path: Path) -> str:
+    """What to say of the part that came, if it can be gone on with."""
+    part, identity = store.partial_path(path), store.partial_identity_path(path)
+    size_bytes = part.stat().st_size if part.is_file() else 0
+    if not size_bytes or not identity.is_file() or not identity.stat().st_size:
+        return ""
+    return f"; {size_bytes / 1e6:.1f} MB came and are kept, the same command goes on from there"
+
+
+def _is_whole(path: Path, file: RegisteredFile) -> bool:
+    """Whether an installed file is what the registry says it is."""
+    if not path.is_file():
+        return False
+    try:
+        fault = _fault(path, file.size_bytes, file.sha256)
+    except OSError as error:
+        fault = str(error.strerror)
+    if fault:
+        _log.warning("%s is there, but %s; fetching it anew", path, fault)
+    return not fault
+
+
+def _check(path: Path, size_bytes: int | None, sha256: str | None) -> None:
+    """See that what came is what was expected, or throw it away."""
+    if fault := _fault(store.partial_path(path), size_bytes, sha256):
+        _throw_away(path)
+        raise FetchError(f"{path.name}: what came {fault}; it was thrown away. Try again, or --from another source")
+
+
+def _fault(path: Path, size_bytes: int | None, sha256: str | None) -> str:
+    """What is wrong with a file, in words that follow upon its name; empty if nothing is."""
+    size = path.stat().st_size
+    if size_bytes is not None and size != size_bytes:
+        return f"has {size} bytes, not {size_bytes}"
+    if sha256 is not None:
+        with path.open("rb") as opened:
+            found = hashlib.file_digest(opened, "sha256").hexdigest()
+        if found != sha256:
+            return f"has the SHA-256 {found}, not {sha256}"
+    try:
+        GgufFile(path).close()
+    except ModelFileError as error:
+        return f"is {error.reason}"
+    return ""
+
+
+def _name(path: Path) -> None:
+    """Give the complete file its name, with its bytes on the disk before."""
+    part = store.partial_path(path)
+    try:
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        part.replace(path)
+        store.partial_identity_path(path).unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError(path, f"cannot be written: {error.strerror}") from error
+
+
+def _throw_away(path: Path) -> None:
+    for each in (store.partial_path(path), store.partial_identity_path(path)):
+        with contextlib.suppress(OSError):
+            each.unlink(missing_ok=True)

@@ -1,0 +1,53 @@
+"""Where a file of the registry is fetched from: a folder, a web server, Hugging Face, ModelScope."""
+
+from pathlib import Path
+from urllib.parse import quote
+
+from liveasr.clients.remote import RemoteFile
+from liveasr.errors import FetchError, UsageError
+from liveasr.model_registry import RegisteredFile
+
+_HUBS = ("huggingface", "modelscope")
+_ENDING = ".gguf"
+
+
+def locate(file: RegisteredFile, wanted: str | None) -> RemoteFile | Path:
+    """A file on a server, or one of this computer.
+
+    Args:
+        file: of the registry.
+        wanted: "huggingface" or "modelscope"; the URL of the file, or of the folder that it lies in; a local folder. By
+            default the first that the registry names.
+
+    Raises:
+        FetchError: it is not there, or the server cannot be asked.
+        UsageError: the registry does not know the wanted source of this file.
+    """
+    if wanted is None:
+        kind, place = next(iter(file.sources.items()))
+    elif wanted in _HUBS:
+        if wanted not in file.sources:
+            known = ", ".join(file.sources)
+            raise UsageError(f"--from {wanted}: the registry does not say where {file.name} lies there, only {known}")
+        kind, place = wanted, file.sources[wanted]
+    elif wanted.startswith(("https://", "http://")):
+        kind, place = "url", wanted if wanted.endswith(_ENDING) else f"{wanted.rstrip('/')}/{quote(file.name)}"
+    else:
+        kind, place = "folder", wanted
+    return _at(kind, place, file.name)
+
+
+def _at(kind: str, place: str, name: str) -> RemoteFile | Path:
+    match kind:
+        case "folder":
+            path = Path(place).expanduser() / name
+            if not path.is_file():
+                raise FetchError(f"{path}: no such file")
+            return path
+        case "url":
+            return RemoteFile(place)
+    from liveasr.clients import hugging_face, modelscope  # noqa: PLC0415 - a third of a second, for nothing elsewhere
+
+    owner, repository, *inner = place.split("/")
+    locate_there = hugging_face.locate if kind == "huggingface" else modelscope.locate
+    return locate_there(f"{owner}/{repository}", "/".join(inner) or name)

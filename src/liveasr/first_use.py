@@ -1,0 +1,37 @@
+"""A model that is named is fetched on its first use, unless that is forbidden."""
+
+import logging
+import os
+from pathlib import Path
+
+from liveasr import store
+from liveasr.errors import ModelNotFoundError
+
+OFFLINE_VARIABLE = "LIVEASR_OFFLINE"
+"""Set to anything but nothing and 0 it forbids to fetch models."""
+_log = logging.getLogger("liveasr")
+
+
+def find(model: str) -> Path:
+    """The file of a model, as `store.find` has it; one that the registry knows is fetched if it is not installed.
+
+    Raises:
+        ModelNotFoundError: there is none, and it cannot be fetched or may not be.
+        FetchError: it cannot be fetched now.
+        OutputError: it cannot be written.
+        RegistryError: the user's registry is malformed.
+    """
+    try:
+        return store.find(model)
+    except ModelNotFoundError:
+        registered = store.registry().get(model)
+        if registered is None or not registered.variants or os.environ.get(OFFLINE_VARIABLE, "0") not in ("", "0"):
+            raise
+    # Half a second, for nothing in all later uses.
+    from liveasr.clients.progress import FetchBar  # noqa: PLC0415
+    from liveasr.clients.pull import pull  # noqa: PLC0415
+
+    _log.warning("%s is not installed; it is fetched once (--offline never does that)", model)
+    with FetchBar() as bar:
+        pull(next(iter(registered.variants.values())), None, bar.begin)
+    return store.find(model)

@@ -1,0 +1,187 @@
+"""What is installed, built in, or can be had: `liveasr models list` and `liveasr models rm`."""
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import click
+
+from liveasr import store
+from liveasr.errors import ModelError, ModelNotFoundError, OutputError, UsageError
+from liveasr.gguf_file import GgufFile
+from liveasr.model_registry import RegisteredModel
+
+State: TypeAlias = Literal["built-in", "installed", "begun", "available", "to convert", "damaged"]
+_HEADER = ("STATE", "MODEL", "SIZE", "LANGUAGES", "LICENCE")
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModel:
+    """One variant of a model."""
+
+    name: str
+    variant: str | None
+    default: bool
+    """Whether its bare name means this variant."""
+    state: State
+    files: tuple[str, ...]
+    """Paths of those that are there."""
+    size_bytes: int | None
+    """Of all its files; None where that is not known before they are fetched."""
+    languages: tuple[str, ...]
+    licence: str | None
+    instead: str | None
+
+
+def listed() -> list[ListedModel]:
+    """All models that are here or that the registry knows.
+
+    Raises:
+        RegistryError: the user's registry is malformed.
+    """
+    registry = store.registry()
+    rows = [row for model in registry.values() for row in _registered(model)]
+    known = {path for row in rows for path in row.files}
+    rows += [_unregistered(path) for path in store.installed() if str(path) not in known]
+    return rows
+
+
+def list_models(as_json: bool) -> int:
+    """`liveasr models list`."""
+    rows = listed()
+    if as_json:
+        sys.stdout.write(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+        return 0
+    table = [_HEADER, *map(_cells, rows)]
+    widths = [max(len(row[column]) for row in table) for column in range(len(_HEADER))]
+    for row in table:
+        cells = (cell.rjust(width) if column == 2 else cell.ljust(width)  # noqa: PLR2004 - sizes
+                 for column, (cell, width) in enumerate(zip(row, widths, strict=True)))  # fmt: skip
+        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+    return 0
+
+
+def remove(name: str, yes: bool) -> int:
+    """`liveasr models rm`."""
+    paths = _to_remove(name)
+    size_bytes = sum(path.stat().st_size for path in paths)
+    for path in paths:
+        sys.stdout.write(f"{path}\n")
+    sys.stdout.flush()
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError("nothing was removed: nobody is here to be asked; add --yes")
+        if not click.confirm(f"Remove {size_bytes / 1e6:.1f} MB?", err=True):
+            return 1
+    for path in paths:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise OutputError(path, f"cannot be removed: {error.strerror}") from error
+    sys.stdout.write(f"removed, {size_bytes / 1e6:.1f} MB\n")
+    return 0
+
+
+def registered(text: str) -> tuple[RegisteredModel, str | None]:
+    """The model, and the variant if one is named, of NAME or NAME:VARIANT.
+
+    Raises:
+        ModelNotFoundError: the registry knows no such model or variant.
+        RegistryError: the user's registry is malformed.
+    """
+    name, _, variant = text.partition(":")
+    registry = store.registry()
+    model = registry.get(name)
+    if model is None:
+        raise ModelNotFoundError(f"no model named {name} in the registry; known are {', '.join(registry)}")
+    if variant and variant not in model.variants:
+        known = ", ".join(model.variants) or "none"
+        raise ModelNotFoundError(f"{name} has no variant {variant}; known are {known}")
+    return model, variant or None
+
+
+def _registered(model: RegisteredModel) -> Iterator[ListedModel]:
+    if model.built_in:
+        yield _row(model, None, "built-in", [store.built_in(model.name)])
+        return
+    if model.instead is not None:
+        path = store.models_folder() / f"{model.name}.gguf"
+        yield _row(model, None, "installed" if path.is_file() else "to convert", [path])
+    for variant, files in model.variants.items():
+        paths = [store.installed_path(file) for file in files]
+        state: State = "available"
+        if store.is_installed(files):
+            state = "installed"
+        elif any(store.partial_path(path).exists() for path in paths):
+            state = "begun"
+        sizes = [file.size_bytes for file in files]
+        size_bytes = None if None in sizes else sum(filter(None, sizes))
+        yield _row(model, variant, state, paths, size_bytes)
+
+
+def _row(
+    model: RegisteredModel, variant: str | None, state: State, paths: list[Path], size_bytes: int | None = None
+) -> ListedModel:
+    here = [path for path in paths if path.is_file()]
+    if len(here) == len(paths):
+        size_bytes = sum(path.stat().st_size for path in here)
+    default = variant is not None and variant == next(iter(model.variants))
+    files = tuple(map(str, here))
+    return ListedModel(
+        model.name, variant, default, state, files, size_bytes, model.languages, model.licence, model.instead
+    )
+
+
+def _unregistered(path: Path) -> ListedModel:
+    """A file that was converted, quantised or put here."""
+    kind: str | None = None
+    size_bytes: int | None = None
+    state: State = "damaged"
+    with contextlib.suppress(ModelError, OSError), GgufFile(path) as file:
+        kind, state = file.weight_type, "installed"
+        size_bytes = path.stat().st_size
+    return ListedModel(path.stem, kind, False, state, (str(path),), size_bytes, (), None, None)
+
+
+def _cells(row: ListedModel) -> tuple[str, ...]:
+    name = row.name if row.variant is None else f"{row.name}:{row.variant}"
+    size = "-" if row.size_bytes is None else f"{row.size_bytes / 1e6:.1f} MB"
+    mark = " (default)" if row.default else ""
+    return row.state, name + mark, size, " ".join(row.languages) or "-", row.licence or "-"
+
+
+def _to_remove(text: str) -> list[Path]:
+    """The files of a model, without those that another installed variant needs, and what was begun of them."""
+    name = text.partition(":")[0]
+    registry = store.registry()
+    folder = store.models_folder()
+    if name in registry:
+        model, variant = registered(text)
+        if model.built_in:
+            raise UsageError(f"{name} is built in: it is part of the program, and stays")
+        going = [variant] if variant else list(model.variants)
+        names = [file.name for each in going for file in model.variants[each]]
+        staying = (files for each, files in model.variants.items() if each not in going and store.is_installed(files))
+        needed = {file.name for files in staying for file in files}
+        names = [each for each in names if each not in needed]
+        if not variant:
+            names.append(f"{name}.gguf")
+    elif Path(name).name != text:
+        raise UsageError(f"{text}: rm takes the name of an installed model, as `liveasr models list` shows it")
+    else:
+        names = [f"{name}.gguf"]
+    names += [each.replace(".gguf", f"{store.LANGUAGE_MODEL_ENDING}.gguf") for each in names]
+    paths = list(dict.fromkeys(_with_part(folder / each for each in names)))
+    if not paths:
+        raise ModelNotFoundError(f"no model named {text} in {folder}; `liveasr models list` shows what is there")
+    return paths
+
+
+def _with_part(paths: Iterable[Path]) -> Iterator[Path]:
+    for path in paths:
+        with_part = (path, store.partial_path(path), store.partial_identity_path(path))
+        yield from (each for each in with_part if each.is_file())

@@ -1,0 +1,28 @@
+"""`liveasr models pull`, from its options to its exit code."""
+
+import sys
+
+from liveasr import store
+from liveasr.clients.progress import FetchBar
+from liveasr.clients.pull import pull as install
+from liveasr.errors import ModelNotFoundError, UsageError
+from liveasr.model_list import registered
+
+
+def pull(name: str, source: str | None) -> int:
+    """`liveasr models pull`."""
+    model, variant = registered(name)
+    if model.built_in:
+        sys.stdout.write(f"{model.name} is built in; there is nothing to fetch\n")
+        return 0
+    if model.instead is not None:
+        raise ModelNotFoundError(f"{model.name}: {model.instead}")
+    files = model.variants[variant or next(iter(model.variants))]
+    if source and source.endswith(".gguf") and len(files) > 1:
+        raise UsageError(f"--from {source}: {model.name} is {len(files)} files; name the folder that they lie in")
+    with FetchBar() as bar:
+        paths = install(files, source, bar.begin)
+    for path in paths:
+        sys.stdout.write(f"{path}: {path.stat().st_size / 1e6:.1f} MB\n")
+    sys.stdout.write(f"installed; use it by --model {store.name_of(paths[0])}\n")
+    return 0
