@@ -5,7 +5,8 @@ const SEPARATORS = /[,;，；、\n\t]+/u;
 const MOST_WORDS = 100;
 const MOST_WORD_CHARS = 64;
 const MOST_CHARS = 1000;
-const NO_TEXT = /[\p{Cc}\p{Cs}\u2028\u2029]/u;
+const NO_TEXT = /[\p{Cc}\p{Cs}\u2028\u2029\u202a-\u202e\u2066-\u2069]/u;
+const TOKEN = /<\||\|>|<[^<>]*>/u;
 
 /** The words of a line. */
 export function wordsOf(line) {
@@ -18,7 +19,7 @@ export function faultOf(words) {
     const chars = [...word].length;
     if (chars > MOST_WORD_CHARS) return `“${short(word)}” has ${chars} characters; a hot word has at most ${MOST_WORD_CHARS}.`;
     if (NO_TEXT.test(word)) return `“${short(word.replace(NO_TEXT, " "))}” holds a control character.`;
-    const mark = ["<|", "|>"].find((each) => word.includes(each));
+    const [mark] = word.match(TOKEN) ?? [];
     if (mark) return `“${short(word)}” holds ${mark}, which marks the special tokens of a model.`;
   }
   if (words.length > MOST_WORDS) return `These are ${words.length} words; at most ${MOST_WORDS} can be listened for.`;

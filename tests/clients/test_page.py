@@ -402,7 +402,8 @@ def test_a_hot_word_that_no_server_takes_is_named_before_anything_begins(wordy: 
 def test_the_page_takes_the_hot_words_that_servers_take(visit: Visit) -> None:
     lists: list[list[str]] = [
         [], ["x" * 64], ["x" * 65], ["😀" * 64], ["😀" * 65], ["字"] * 100, ["字"] * 101, ["x" * 50] * 20,
-        ["😀" * 50] * 20, [*["x" * 50] * 20, "y"], ["a<|b"], ["a|>b"], ["a|b", "<x>"], ["a\x00"], ["a\x85b"],
+        ["😀" * 50] * 20, [*["x" * 50] * 20, "y"], ["a<|b"], ["a|>b"], ["a|b"], ["<think>"],
+        ["a < b"], ["a\u202eb"], ["a\x00"], ["a\x85b"],
         ["a\u2028b"], ["a\u2029b"], ["東京\u3000都"], ["👩\u200d👧"],
     ]  # fmt: skip
 
