@@ -185,7 +185,9 @@ def test_sigterm_finishes_the_open_segment_and_takes_nobody_new(samples: Float32
             assert not isinstance(message, Done)
         server.process.terminate()
         last = list(messages)
-        assert [each.text for each in finals(last)] == [SAID[0]]
+        (final,) = finals(last)  # of as much as the server had taken when the signal came
+        assert final.text
+        assert SAID[0].startswith(final.text)
         assert isinstance(last[-1], Done)
         assert last[-1].reason == "shutdown"
         with pytest.raises((OSError, WebSocketException)), dial(server.ws_url, open_timeout=5):
