@@ -12,8 +12,7 @@ import os
 import sys
 from typing import Any
 
-from liveasr.engines.nano_files import missing_extra
-from liveasr.errors import EngineError
+from liveasr.errors import EngineError, MissingExtraError
 
 REBUILD_COMMAND = (
     'CMAKE_ARGS="-DGGML_LLAMAFILE=ON" python -m pip install --force-reinstall --no-deps --no-cache-dir '
@@ -74,6 +73,16 @@ def llama() -> Any:
         raise missing_extra() from error
     except (ImportError, OSError, RuntimeError) as error:
         raise EngineError(f"llama.cpp cannot be loaded ({error}); build it with: {LLAMA_COMMAND}") from error
+
+
+def missing_extra() -> MissingExtraError:
+    """What to raise where llama-cpp-python is not installed."""
+    return MissingExtraError(
+        "nano",
+        "llama-cpp-python",
+        "runs the language model of Fun-ASR-Nano",
+        note="in a checkout: make nano; it is compiled for some minutes, which takes a C++ compiler",
+    )
 
 
 def _refuse_beside(other: str) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 
+from liveasr import store
 from liveasr.engines import qwen3_layout
 from liveasr.engines.checkpoint import StoredTensor, open_state
 from liveasr.engines.checkpoint_folder import CheckpointFolder
@@ -26,7 +27,7 @@ from liveasr.errors import ModelFileError
 from liveasr.gguf_file import MAX_DIMS, MAX_NAME_BYTES
 from liveasr.types import Float32Array
 
-__all__ = ["WeightType", "convert", "language_model_path", "output_files"]
+__all__ = ["WeightType", "convert", "output_files"]
 
 
 def output_files(folder: Path, output: Path) -> tuple[Path, ...]:
@@ -36,12 +37,7 @@ def output_files(folder: Path, output: Path) -> tuple[Path, ...]:
         ModelFileError: the folder is not a checkpoint of a known family.
     """
     _, layout = _open(folder)
-    return (output, language_model_path(output)) if layout.has_language_model else (output,)
-
-
-def language_model_path(output: Path) -> Path:
-    """Where the language model of a Fun-ASR-Nano lies: beside the file with its encoder."""
-    return output.with_name(f"{output.stem}-llm.gguf")
+    return (output, store.language_model_path(output)) if layout.has_language_model else (output,)
 
 
 def convert(folder: Path, output: Path, weight_type: WeightType = "f32") -> dict[Path, int]:
@@ -59,7 +55,7 @@ def convert(folder: Path, output: Path, weight_type: WeightType = "f32") -> dict
         files = {output: _model(checkpoint, layout, state, weight_type)}
         if layout.has_language_model:
             language_model = _language_model(checkpoint, layout, state, weight_type)
-            files = {language_model_path(output): language_model, **files}
+            files = {store.language_model_path(output): language_model, **files}
         write_files(files)
     return {path: len(files[path].tensors) for path in reversed(files)}
 

@@ -13,11 +13,13 @@ from typing import TypeAlias
 
 import numpy as np
 
+from liveasr.engines.base import RECOGNISER_FRONT_END
 from liveasr.engines.native import Graph, Tensor, Weights
 from liveasr.errors import ModelFileError
 from liveasr.gguf_file import GgufFile
 from liveasr.types import Float32Array
 
+_SENSE_VOICE_EPS = 1e-5  # `LayerNorm` of the reference's own sense_voice/model.py: torch's default
 _NODES_PER_BLOCK = 48  # operations of one block, with room to spare
 Seen: TypeAlias = Callable[[int, Tensor], Tensor]
 """The number of a block and the keys and values (T, 2 * D) of its input -> those that its queries see, (T', 2 * D)."""
@@ -52,6 +54,35 @@ class SanmEncoder:
             yield f"{self.prefix}encoders.{index}"
         for index in range(self.tp_blocks):
             yield f"{self.prefix}tp_encoders.{index}"
+
+    @classmethod
+    def of_sense_voice(cls, file: GgufFile, prefix: str, keys: str) -> "SanmEncoder":
+        """The body that SenseVoice and Fun-ASR-Nano share, checked.
+
+        Args:
+            file: whose metadata has its sizes.
+            prefix: before the names of its tensors.
+            keys: before those of its metadata: "sv.".
+
+        Raises:
+            ModelFileError: a size is missing or absurd, or a tensor is missing or has the wrong shape or type.
+        """
+        encoder = cls(
+            prefix=prefix,
+            input_size=file.integer(f"{keys}input_size"),
+            output_size=file.integer(f"{keys}output_size"),
+            heads=file.integer(f"{keys}attention_heads"),
+            blocks=file.integer(f"{keys}num_blocks"),
+            tp_blocks=file.integer(f"{keys}tp_blocks", least=0),
+            kernel_size=file.integer(f"{keys}kernel_size"),
+            eps=_SENSE_VOICE_EPS,
+        )
+        if encoder.input_size != RECOGNISER_FRONT_END.dims:
+            raise ModelFileError(
+                file.path, f"takes {encoder.input_size} features a step; {RECOGNISER_FRONT_END.dims} were expected"
+            )
+        encoder.check(file)
+        return encoder
 
     def check(self, file: GgufFile) -> None:
         """Raise ModelFileError unless every tensor is there with its shape."""

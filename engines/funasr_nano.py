@@ -16,25 +16,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from liveasr import store
 from liveasr.engines.adaptor import Adaptor, audio_rows
-from liveasr.engines.base import DecodeOptions, Draft, FrontEnd
+from liveasr.engines.base import RECOGNISER_FRONT_END, DecodeOptions, Draft
 from liveasr.engines.encoder import SanmEncoder
 from liveasr.engines.llm_process import LlmProcess, NobodyWaitsError
 from liveasr.engines.llm_running import LanguageModelDiedError
 from liveasr.engines.native import ComputeContext, Graph, Tensor, Weights
-from liveasr.engines.prompt import Prompt, prompt_for
+from liveasr.engines.prompt import LANGUAGE_NAMES, Prompt, prompt_for
 from liveasr.engines.spread import spread
 from liveasr.engines.writing import looped, most_tokens
 from liveasr.errors import EngineError, ModelFileError, UsageError
 from liveasr.gguf_file import GgufFile
 from liveasr.types import Float32Array, Hypothesis, Language
 
-ARCHITECTURE = "funasr-sensevoice-encoder"
-_MEL_BINS, _LFR_M, _LFR_N = 80, 7, 6
+ARCHITECTURE = store.NANO_ARCHITECTURE
 _STEP_MS = 60
 _MAX_SEGMENT_MS = 15_000  # the model loops on longer ones
-_LAYER_NORM_EPS = 1e-5  # of the encoder; the adaptor has its own
-_LANGUAGES: tuple[Language, ...] = ("zh", "en", "ja")  # of the released model
 _SILENT_LOG_MEL = 8.0
 """Mean of a frame's log-mel values that no spoken frame stays below: as white noise of -75 dBFS has. Digital silence
 has -16, a quiet room 10, loud vowels 17 to 21."""
@@ -94,16 +92,7 @@ def check(file: GgufFile) -> tuple[SanmEncoder, Adaptor]:
     Raises:
         ModelFileError: a size is missing or absurd, or a tensor is missing or has the wrong shape or type.
     """
-    encoder = SanmEncoder(
-        prefix="audio_encoder.",
-        input_size=file.integer("funasr.enc.input_size"),
-        output_size=file.integer("funasr.enc.output_size"),
-        heads=file.integer("funasr.enc.attention_heads"),
-        blocks=file.integer("funasr.enc.num_blocks"),
-        tp_blocks=file.integer("funasr.enc.tp_blocks", least=0),
-        kernel_size=file.integer("funasr.enc.kernel_size"),
-        eps=_LAYER_NORM_EPS,
-    )
+    encoder = SanmEncoder.of_sense_voice(file, "audio_encoder.", "funasr.enc.")
     adaptor = Adaptor(
         prefix="audio_adaptor.",
         input_size=encoder.output_size,
@@ -112,13 +101,8 @@ def check(file: GgufFile) -> tuple[SanmEncoder, Adaptor]:
         blocks=file.integer("funasr.adp.n_layer", least=0),
         heads=file.integer("funasr.adp.attention_heads"),
     )
-    if encoder.input_size != _MEL_BINS * _LFR_M:
-        raise ModelFileError(
-            file.path, f"takes {encoder.input_size} features a step; {_MEL_BINS * _LFR_M} were expected"
-        )
     if (rate := file.integer("funasr.adp.downsample_rate")) != 1:
         raise ModelFileError(file.path, f"has an adaptor that joins {rate} frames; only 1 is known")
-    encoder.check(file)
     adaptor.check(file)
     return encoder, adaptor
 
@@ -132,8 +116,8 @@ class FunAsrNano:
         owns_model: whether closing this lane closes the model too.
     """
 
-    front_end = FrontEnd(_MEL_BINS, _LFR_M, _LFR_N)
-    languages: tuple[Language, ...] = ("auto", *_LANGUAGES)
+    front_end = RECOGNISER_FRONT_END
+    languages: tuple[Language, ...] = ("auto", *LANGUAGE_NAMES)
     takes_hotwords = True
     max_segment_ms = _MAX_SEGMENT_MS
 
@@ -177,11 +161,11 @@ class FunAsrNano:
 
     def encode(self, features: Float32Array, options: DecodeOptions) -> Float32Array:  # noqa: ARG002 - asked of all
         """Output of the encoder, (T, D)."""
-        return self._run(features)["encoder_out"]
+        return self._run(features, adapted=False)
 
     def embeddings(self, features: Float32Array) -> Float32Array:
         """Output of the adaptor (T, W); the first `audio_rows(T)` are for the language model."""
-        return self._run(features)["adaptor_out"]
+        return self._run(features, adapted=True)
 
     def lane(self) -> "FunAsrNano":
         """Another lane over the same model."""
@@ -194,14 +178,15 @@ class FunAsrNano:
         if self._owns_model:
             self.model.close()
 
-    def _run(self, features: Float32Array) -> dict[str, Float32Array]:
+    def _run(self, features: Float32Array, *, adapted: bool) -> Float32Array:
         encoder, adaptor, weights = self.model.encoder, self.model.adaptor, self.model.weights
 
         def build(graph: Graph) -> Mapping[str, Tensor]:
             hidden = encoder.build(graph, graph.inputs["rows"], weights)
-            return {"encoder_out": hidden, "adaptor_out": adaptor.build(graph, hidden, weights)}
+            return {"out": adaptor.build(graph, hidden, weights) if adapted else hidden}
 
-        return self._context.run(build, {"rows": encoder.prepare(features)}, encoder.max_nodes + adaptor.max_nodes)
+        rows = encoder.prepare(features)
+        return self._context.run(build, {"rows": rows}, encoder.max_nodes + adaptor.max_nodes)["out"]
 
     def _write(self, prompt: Prompt, rows: Float32Array, frames: int, draft: Draft) -> Hypothesis:
         most, duration_ms = most_tokens(frames), frames * _STEP_MS
@@ -235,7 +220,8 @@ class FunAsrNano:
 
 def is_silent(features: Float32Array) -> bool:
     """Whether nobody can have spoken in a segment (T, 560): it is empty, or too quiet in every frame."""
-    return len(features) == 0 or bool(features.reshape(-1, _MEL_BINS).mean(axis=1).max() < _SILENT_LOG_MEL)
+    frames = features.reshape(-1, RECOGNISER_FRONT_END.mel_bins)
+    return len(frames) == 0 or bool(frames.mean(axis=1).max() < _SILENT_LOG_MEL)
 
 
 def _hypothesis(

@@ -21,7 +21,8 @@ from liveasr.engines import (
     sensevoice,
     streaming_model,
 )
-from liveasr.engines.base import FrontEnd
+from liveasr.engines._library import missing_extra
+from liveasr.engines.base import RECOGNISER_FRONT_END, FrontEnd
 from liveasr.engines.layouts import LAYOUTS
 from liveasr.errors import ModelFileError
 from liveasr.gguf_file import GgufFile
@@ -75,7 +76,7 @@ _FAMILIES = {
         "pfs.enc.attention_heads",
         ("zh", "en"),
         "pfs.vocab_size",
-        streaming_model.FRONT_END,
+        RECOGNISER_FRONT_END,
         has_cmvn=True,
     ),
     funasr_nano.ARCHITECTURE: _Family(
@@ -204,7 +205,7 @@ def _types(file: GgufFile) -> tuple[TypeShare, ...]:
 def _policy(file: GgufFile, family: _Family) -> CmvnPolicy:
     if family.front_end is None or not family.has_cmvn:
         return "not used"
-    return cmvn.state_of(file, family.front_end.mel_bins * family.front_end.lfr_m)
+    return cmvn.state_of(file, family.front_end.dims)
 
 
 def _general(file: GgufFile) -> dict[str, str | int | float | bool]:
@@ -250,7 +251,7 @@ def _reason(file: GgufFile, companion: Path | None) -> str | None:
             nano_files.language_model_beside(file)
         except ModelFileError as error:
             return error.reason if error.path == file.path else str(error)
-    return str(nano_files.missing_extra()) if companion is not None and find_spec("llama_cpp") is None else None
+    return str(missing_extra()) if companion is not None and find_spec("llama_cpp") is None else None
 
 
 def _way_out(file: GgufFile) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import gguf
 
+from liveasr import store
 from liveasr.engines.checkpoint_folder import CheckpointFolder, Settings
 from liveasr.engines.gguf_output import TensorKind, block_values
 from liveasr.errors import ModelFileError
@@ -204,7 +205,7 @@ LAYOUTS = {
         never_shrunk=("predictor.cif_output.weight",),
     ),
     "FunASRNano": Layout(
-        "funasr-sensevoice-encoder",
+        store.NANO_ARCHITECTURE,
         ("audio_encoder.", "audio_adaptor."),
         _add_nano,
         has_cmvn=False,

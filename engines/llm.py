@@ -143,8 +143,7 @@ class LlmContext:
 
     def logits(self) -> Float32Array:
         """(vocabulary,) those that the last id was chosen by."""
-        pointer = llama().llama_get_logits_ith(self._handle, -1)
-        return np.ctypeslib.as_array(pointer, shape=(self._model.size,)).copy()
+        return self._last_logits().copy()
 
     def close(self) -> None:
         """Free the context."""
@@ -208,8 +207,13 @@ class LlmContext:
             raise EngineError(f"llama.cpp failed with status {status}: {reason}")
         self._length += count
 
+    def _last_logits(self) -> Float32Array:
+        """In llama.cpp's own memory, until it computes again."""
+        pointer = llama().llama_get_logits_ith(self._handle, -1)
+        return np.ctypeslib.as_array(pointer, shape=(self._model.size,))
+
     def _choose(self) -> int:
-        logits = self.logits()
+        logits = self._last_logits()
         self._last = int(np.argmax(logits))
         if not np.isfinite(logits[self._last]):
             self._kept = []  # numbers that are none may stand in the cache: the next sequence begins with a clear one

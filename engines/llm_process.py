@@ -14,9 +14,9 @@ from typing import TypeAlias
 import numpy as np
 
 from liveasr.engines import llm_running
+from liveasr.engines._library import missing_extra
 from liveasr.engines.llm_running import LanguageModelDiedError, Link, RunningModel
 from liveasr.engines.llm_wire import Begin, Failed, Next, Request, Written, receive_reply, send
-from liveasr.engines.nano_files import missing_extra
 from liveasr.engines.prompt import Prompt
 from liveasr.errors import EngineError
 from liveasr.types import Float32Array

@@ -9,10 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from liveasr import store
-from liveasr.errors import MissingExtraError, ModelError, ModelFileError
+from liveasr.errors import ModelError, ModelFileError
 from liveasr.gguf_file import GgufFile, peek_architecture
 
-LANGUAGE_MODEL_ARCHITECTURE = "qwen3"
 _WIDTH_OF_ADAPTOR = "funasr.adp.llm_dim"
 _WIDTH_OF_EMBEDDINGS = "qwen3.embedding_length"
 _PREFERRED_TYPES = ("q8_0", "f16", "bf16", "f32")
@@ -26,23 +25,24 @@ def language_model_beside(encoder: GgufFile) -> Path:
         ModelFileError: there is none in the encoder's folder, or the encoder does not say how wide it has to be.
     """
     folder = encoder.path.parent
-    own = _own_language_model(encoder.path)
+    own = store.language_model_path(encoder.path)
     if own.is_file():
         architecture = peek_architecture(own)
-        if architecture not in (LANGUAGE_MODEL_ARCHITECTURE, None):  # None: unclear, so llama.cpp will tell
+        if architecture not in (store.LANGUAGE_MODEL_ARCHITECTURE, None):  # None: unclear, so llama.cpp will tell
             raise ModelFileError(
-                own, f"is a {architecture} model; that of Fun-ASR-Nano is {LANGUAGE_MODEL_ARCHITECTURE}"
+                own, f"is a {architecture} model; that of Fun-ASR-Nano is {store.LANGUAGE_MODEL_ARCHITECTURE}"
             )
         return own
     width = encoder.integer(_WIDTH_OF_ADAPTOR)
     others = [path for path in sorted(folder.glob("*.gguf")) if path != encoder.path]
-    taken = {_own_language_model(path) for path in others}
+    taken = {store.language_model_path(path) for path in others}
     fitting = [(rank, path) for path in others if path not in taken and (rank := _rank(path, width)) is not None]
     if not fitting:
         raise ModelFileError(
             encoder.path,
-            f"its language model is not in {folder}, neither {own.name} nor another {LANGUAGE_MODEL_ARCHITECTURE} "
-            f"model of width {width}; get the published one with: {store.nano_download_command(folder)}",
+            f"its language model is not in {folder}, neither {own.name} nor another "
+            f"{store.LANGUAGE_MODEL_ARCHITECTURE} model of width {width}; "
+            f"get the published one with: {store.nano_download_command(folder)}",
         )
     return min(fitting)[1]
 
@@ -64,16 +64,6 @@ def is_complete(file: GgufFile) -> bool:
     return find_spec("llama_cpp") is not None
 
 
-def missing_extra() -> MissingExtraError:
-    """What to raise where llama-cpp-python is not installed."""
-    return MissingExtraError(
-        "nano",
-        "llama-cpp-python",
-        "runs the language model of Fun-ASR-Nano",
-        note="in a checkout: make nano; it is compiled for some minutes, which takes a C++ compiler",
-    )
-
-
 def _finds(path: Path, language_model: Path) -> bool:
     """Whether a file is an encoder that takes this language model."""
     if peek_architecture(path) not in (None, store.NANO_ARCHITECTURE):
@@ -85,17 +75,13 @@ def _finds(path: Path, language_model: Path) -> bool:
         return False
 
 
-def _own_language_model(encoder: Path) -> Path:
-    return encoder.with_name(f"{encoder.stem}{store.LANGUAGE_MODEL_ENDING}.gguf")
-
-
 def _rank(path: Path, width: int) -> tuple[int, int] | None:
     """Of a language model that fits, what to compare it by, the least being the best; None of any other file."""
-    if peek_architecture(path) not in (None, LANGUAGE_MODEL_ARCHITECTURE):
+    if peek_architecture(path) not in (None, store.LANGUAGE_MODEL_ARCHITECTURE):
         return None
     try:
         with GgufFile(path) as file:
-            if file.architecture != LANGUAGE_MODEL_ARCHITECTURE or file.integer(_WIDTH_OF_EMBEDDINGS) != width:
+            if file.architecture != store.LANGUAGE_MODEL_ARCHITECTURE or file.integer(_WIDTH_OF_EMBEDDINGS) != width:
                 return None
             kind = file.weight_type
             preference = _PREFERRED_TYPES.index(kind) if kind in _PREFERRED_TYPES else len(_PREFERRED_TYPES)

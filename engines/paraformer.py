@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liveasr.engines import cif
-from liveasr.engines.base import MAX_SEGMENT_MS, DecodeOptions, FrontEnd
+from liveasr.engines.base import MAX_SEGMENT_MS, RECOGNISER_FRONT_END, DecodeOptions
 from liveasr.engines.char_tokens import join_tokens
 from liveasr.engines.cif import CifPredictor, Fired
 from liveasr.engines.cmvn import Cmvn
@@ -27,8 +27,6 @@ from liveasr.gguf_file import GgufFile
 from liveasr.types import Float32Array, Hypothesis, Int32Array, Language
 
 ARCHITECTURE = "paraformer"
-_MEL_BINS, _LFR_M, _LFR_N = 80, 7, 6  # of WavFrontend in every released config; the file does not repeat them
-INPUT_SIZE = _MEL_BINS * _LFR_M
 _STEP_MS = 60
 _LAYER_NORM_EPS = 1e-12  # of `transformer/layer_norm.py`, which the encoder, too, takes here
 _SILENT_IDS = (0, 1, 2)  # blank_id, sos and eos of `Paraformer.__init__`
@@ -75,7 +73,7 @@ def check(file: GgufFile) -> tuple[SanmEncoder, CifPredictor, float, SanmDecoder
     """
     encoder = SanmEncoder(
         prefix="encoder.",
-        input_size=INPUT_SIZE,
+        input_size=RECOGNISER_FRONT_END.dims,
         output_size=file.integer("pf.enc.output_size"),
         heads=file.integer("pf.enc.attention_heads"),
         blocks=file.integer("pf.enc.num_blocks"),
@@ -114,7 +112,7 @@ class Paraformer:
         owns_model: whether closing this lane closes the model too.
     """
 
-    front_end = FrontEnd(_MEL_BINS, _LFR_M, _LFR_N)
+    front_end = RECOGNISER_FRONT_END
     languages: tuple[Language, ...] = ("auto",)  # it writes what it was trained on, and cannot be told
     takes_hotwords = False
     max_segment_ms = MAX_SEGMENT_MS

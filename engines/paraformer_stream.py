@@ -13,12 +13,13 @@ import math
 
 import numpy as np
 
+from liveasr.engines.base import RECOGNISER_FRONT_END
 from liveasr.engines.char_tokens import join_settled, join_tokens
 from liveasr.engines.chunk_decoder import ChunkDecoder
 from liveasr.engines.chunk_encoder import ChunkEncoder
 from liveasr.engines.cif_stream import CifState, Fire, integrate, integrate_tail
 from liveasr.engines.native import ComputeContext
-from liveasr.engines.streaming_model import INPUT_SIZE, StreamingModel
+from liveasr.engines.streaming_model import StreamingModel
 from liveasr.engines.tokens import TimedPiece
 from liveasr.errors import UsageError
 from liveasr.types import Float32Array, Hypothesis
@@ -40,7 +41,7 @@ class ParaformerStream:
         self._context = context
         self._encoder = ChunkEncoder(model.encoder, model.chunks)
         self._decoder = ChunkDecoder(model.decoder, model.chunks.decoder_rows)
-        self._pending = np.zeros((0, INPUT_SIZE), np.float32)
+        self._pending = np.zeros((0, RECOGNISER_FRONT_END.dims), np.float32)
         self._encoded = self._encoder.new_state()
         width = model.encoder.output_size
         # The first centre begins with rows of zeros: as many as later windows have ahead of theirs.

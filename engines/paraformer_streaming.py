@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from liveasr.engines.base import MAX_SEGMENT_MS, DecodeOptions
+from liveasr.engines.base import MAX_SEGMENT_MS, RECOGNISER_FRONT_END, DecodeOptions
 from liveasr.engines.chunk_encoder import ChunkEncoder
 from liveasr.engines.native import ComputeContext
 from liveasr.engines.paraformer_stream import ParaformerStream
-from liveasr.engines.streaming_model import FRONT_END, StreamingModel
+from liveasr.engines.streaming_model import StreamingModel
 from liveasr.errors import UsageError
 from liveasr.types import Float32Array, Hypothesis, Language
 
@@ -20,7 +20,7 @@ class ParaformerStreaming:
         owns_model: whether closing this lane closes the model too.
     """
 
-    front_end = FRONT_END
+    front_end = RECOGNISER_FRONT_END
     languages: tuple[Language, ...] = ("auto",)  # it writes what it was trained on, and cannot be told
     takes_hotwords = False
     max_segment_ms = MAX_SEGMENT_MS

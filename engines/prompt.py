@@ -11,8 +11,8 @@ from typing import NamedTuple
 from liveasr.engines.base import DecodeOptions
 from liveasr.types import Language
 
-LANGUAGE_NAMES: dict[Language, str] = {"zh": "中文", "en": "英文", "yue": "粤语", "ja": "日文", "ko": "韩文"}
-"""As the model was told them in its training."""
+LANGUAGE_NAMES: dict[Language, str] = {"zh": "中文", "en": "英文", "ja": "日文"}
+"""Of the languages that the released model knows, as it was told them in its training."""
 _SYSTEM = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n"
 _HOTWORDS = (
     "请结合上下文信息，更加准确地完成语音转写任务。如果没有相关信息，我们会留空。\n\n\n**上下文信息：**\n\n\n"

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import gguf
 
+from liveasr import store
 from liveasr.engines.checkpoint import StoredTensor
 from liveasr.engines.checkpoint_folder import CheckpointFolder
 from liveasr.engines.gguf_output import WeightType
 from liveasr.engines.qwen3_folder import Qwen3Folder
 from liveasr.errors import ModelFileError
 
-ARCHITECTURE = "qwen3"
+ARCHITECTURE = store.LANGUAGE_MODEL_ARCHITECTURE
 PREFIX = "llm."
 """Of the language model's tensors in a checkpoint."""
 _USUAL_FOLDER = "Qwen3-0.6B"

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from liveasr import store
 from liveasr.engines import cmvn, funasr_nano, nano_files, paraformer, sensevoice, streaming_model
-from liveasr.engines.base import Engine
+from liveasr.engines.base import RECOGNISER_FRONT_END, Engine
 from liveasr.engines.cores import available_cores
 from liveasr.engines.paraformer_streaming import ParaformerStreaming
 from liveasr.errors import ModelFileError, UsageError
@@ -55,7 +56,7 @@ def check(file: GgufFile) -> None:
 
 def _family(file: GgufFile) -> "_Family":
     family = _FAMILIES.get(file.architecture)
-    if file.architecture == nano_files.LANGUAGE_MODEL_ARCHITECTURE:
+    if file.architecture == store.LANGUAGE_MODEL_ARCHITECTURE:
         raise ModelFileError(
             file.path,
             "is a language model, as one is part of Fun-ASR-Nano; name the encoder, which finds it beside itself",
@@ -65,22 +66,23 @@ def _family(file: GgufFile) -> "_Family":
     return family
 
 
-def _normalisation(file: GgufFile, dims: int, cmvn_path: Path | None) -> cmvn.Cmvn | None:
+def _normalisation(file: GgufFile, cmvn_path: Path | None) -> cmvn.Cmvn | None:
+    dims = RECOGNISER_FRONT_END.dims
     return cmvn.from_kaldi(cmvn_path, dims) if cmvn_path else cmvn.from_gguf(file, dims)
 
 
 def _open_sensevoice(file: GgufFile, threads: int, cmvn_path: Path | None) -> Engine:
-    normalisation = _normalisation(file, file.integer("sv.input_size"), cmvn_path)
+    normalisation = _normalisation(file, cmvn_path)
     return sensevoice.SenseVoice(sensevoice.load(file, normalisation), threads, owns_model=True)
 
 
 def _open_paraformer(file: GgufFile, threads: int, cmvn_path: Path | None) -> Engine:
-    normalisation = _normalisation(file, paraformer.INPUT_SIZE, cmvn_path)
+    normalisation = _normalisation(file, cmvn_path)
     return paraformer.Paraformer(paraformer.load(file, normalisation), threads, owns_model=True)
 
 
 def _open_paraformer_streaming(file: GgufFile, threads: int, cmvn_path: Path | None) -> Engine:
-    normalisation = _normalisation(file, streaming_model.INPUT_SIZE, cmvn_path)
+    normalisation = _normalisation(file, cmvn_path)
     return ParaformerStreaming(streaming_model.load(file, normalisation), threads, owns_model=True)
 
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from liveasr.engines.base import MAX_SEGMENT_MS, DecodeOptions, FrontEnd
+from liveasr.engines.base import MAX_SEGMENT_MS, RECOGNISER_FRONT_END, DecodeOptions
 from liveasr.engines.cmvn import Cmvn
 from liveasr.engines.ctc import CtcToken, collapse
 from liveasr.engines.encoder import SanmEncoder, check_tensor
@@ -21,9 +21,7 @@ from liveasr.gguf_file import GgufFile
 from liveasr.types import Float32Array, Hypothesis, Int32Array, Language
 
 ARCHITECTURE = "sensevoice-small"
-_MEL_BINS, _LFR_M, _LFR_N = 80, 7, 6  # of WavFrontend in every released config; the file does not repeat them
 _STEP_MS = 60
-_LAYER_NORM_EPS = 1e-5  # `LayerNorm` of the reference's own sense_voice/model.py: torch's default
 _QUERY_ROWS = 4
 _LANGUAGE_ROWS: dict[Language, int] = {
     "auto": 0,
@@ -79,21 +77,7 @@ def check(file: GgufFile) -> tuple[SanmEncoder, Float32Array, list[str], int]:
     Raises:
         ModelFileError: a size is missing or absurd, or a tensor is missing or has the wrong shape or type.
     """
-    encoder = SanmEncoder(
-        prefix="encoder.",
-        input_size=file.integer("sv.input_size"),
-        output_size=file.integer("sv.output_size"),
-        heads=file.integer("sv.attention_heads"),
-        blocks=file.integer("sv.num_blocks"),
-        tp_blocks=file.integer("sv.tp_blocks", least=0),
-        kernel_size=file.integer("sv.kernel_size"),
-        eps=_LAYER_NORM_EPS,
-    )
-    if encoder.input_size != _MEL_BINS * _LFR_M:
-        raise ModelFileError(
-            file.path, f"takes {encoder.input_size} features a step; {_MEL_BINS * _LFR_M} were expected"
-        )
-    encoder.check(file)
+    encoder = SanmEncoder.of_sense_voice(file, "encoder.", "sv.")
     vocabulary = file.strings("sv.vocab")
     blank_id = file.integer("sv.blank_id", least=0)
     if len(vocabulary) != file.integer("sv.vocab_size") or blank_id >= len(vocabulary):
@@ -114,7 +98,7 @@ class SenseVoice:
         owns_model: whether closing this lane closes the model too.
     """
 
-    front_end = FrontEnd(_MEL_BINS, _LFR_M, _LFR_N)
+    front_end = RECOGNISER_FRONT_END
     languages = tuple(_LANGUAGE_ROWS)
     takes_hotwords = False
     max_segment_ms = MAX_SEGMENT_MS

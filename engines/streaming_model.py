@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from liveasr.engines import chunks as chunk_sizes
 from liveasr.engines import cif
-from liveasr.engines.base import FrontEnd
+from liveasr.engines.base import RECOGNISER_FRONT_END
 from liveasr.engines.chunks import Chunks
 from liveasr.engines.cif import CifPredictor
 from liveasr.engines.cmvn import Cmvn
@@ -15,13 +15,11 @@ from liveasr.errors import ModelFileError
 from liveasr.gguf_file import GgufFile
 
 ARCHITECTURE = "paraformer-streaming"
-FRONT_END = FrontEnd(mel_bins=80, lfr_m=7, lfr_n=6)
-INPUT_SIZE = FRONT_END.mel_bins * FRONT_END.lfr_m
 _LAYER_NORM_EPS = 1e-12  # of `transformer/layer_norm.py`
 _ONLY = {
-    "frontend.n_mels": FRONT_END.mel_bins,
-    "frontend.lfr_m": FRONT_END.lfr_m,
-    "frontend.lfr_n": FRONT_END.lfr_n,
+    "frontend.n_mels": RECOGNISER_FRONT_END.mel_bins,
+    "frontend.lfr_m": RECOGNISER_FRONT_END.lfr_m,
+    "frontend.lfr_n": RECOGNISER_FRONT_END.lfr_n,
     "enc.sanm_shfit": 0,
     "predictor.l_order": 1,
     "predictor.r_order": 1,
@@ -76,7 +74,7 @@ def check(file: GgufFile) -> tuple[SanmEncoder, CifPredictor, float, SanmDecoder
             raise ModelFileError(file.path, f"pfs.{key} is {file.number(f'pfs.{key}'):g}; only {value} can be run")
     encoder = SanmEncoder(
         prefix="encoder.",
-        input_size=INPUT_SIZE,
+        input_size=RECOGNISER_FRONT_END.dims,
         output_size=file.integer("pfs.enc.output_size"),
         heads=file.integer("pfs.enc.attention_heads"),
         blocks=file.integer("pfs.enc.num_blocks"),

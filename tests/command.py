@@ -1,6 +1,8 @@
-"""The command line called in this process, which takes no time to start."""
+"""The command line: called in this process, which takes no time to start, or in one of its own."""
 
 import logging
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -46,3 +48,11 @@ def runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
     yield call
     log.handlers[:] = handlers
+
+
+def run_process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command line in a process of its own, with more variables in its environment; whatever its exit code is."""
+    command = [sys.executable, "-m", "liveasr", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **environment}
+    )

@@ -20,7 +20,7 @@ from typing import Any, get_args
 import numpy as np
 
 from liveasr.engines import cmvn, paraformer
-from liveasr.engines.base import DecodeOptions
+from liveasr.engines.base import RECOGNISER_FRONT_END, DecodeOptions
 from liveasr.engines.convert import WeightType, convert
 from liveasr.engines.token_times import token_spans
 from liveasr.gguf_file import GgufFile
@@ -75,7 +75,7 @@ def main() -> None:
             path = Path(folder) / f"{weight_type}.gguf"
             convert(args.checkpoint, path, weight_type)
             file = GgufFile(path)
-            model = paraformer.load(file, cmvn.from_gguf(file, paraformer.INPUT_SIZE))
+            model = paraformer.load(file, cmvn.from_gguf(file, RECOGNISER_FRONT_END.dims))
             engine = paraformer.Paraformer(model, args.threads)
             for stem in stems:
                 good &= _compare(engine, golden, stem, weight_type)

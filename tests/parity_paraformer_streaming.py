@@ -23,7 +23,7 @@ from typing import Any, get_args
 import numpy as np
 
 from liveasr.engines import cmvn, streaming_model
-from liveasr.engines.base import DecodeOptions
+from liveasr.engines.base import RECOGNISER_FRONT_END, DecodeOptions
 from liveasr.engines.chunk_encoder import ChunkEncoder
 from liveasr.engines.chunks import Chunks
 from liveasr.engines.convert import WeightType, convert
@@ -91,8 +91,8 @@ def _compare(
 def _compare_all(path: Path, golden: Any, weight_type: str, ways: tuple[Chunks, ...], threads: int) -> bool:
     """One line for each recording and way to cut."""
     file = GgufFile(path)
-    model = streaming_model.load(file, cmvn.from_gguf(file, streaming_model.INPUT_SIZE))
-    front = streaming_model.FRONT_END
+    model = streaming_model.load(file, cmvn.from_gguf(file, RECOGNISER_FRONT_END.dims))
+    front = RECOGNISER_FRONT_END
     good = True
     for stem in sorted({name.split("/")[0] for name in golden.files if "/" in name}):
         features = stack(golden[f"{stem}/fbank"], front.lfr_m, front.lfr_n)

@@ -1,5 +1,6 @@
 """The server as its users have it, a process of its own on a free port, and a plain client to talk to it."""
 
+import asyncio
 import contextlib
 import os
 import re
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -18,6 +20,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 from websockets.uri import parse_uri
 
+from liveasr.clients.ws import connect as connect_client
+from liveasr.stream.decode import AudioFile
 from liveasr.stream.messages import (
     Audio,
     ServerMessage,
@@ -28,7 +32,9 @@ from liveasr.stream.messages import (
     encode,
     encode_audio,
 )
+from liveasr.types import SAMPLE_RATE_HZ, LiveTranscript
 
+_PLAYED_SAMPLES = 1600  # at a time
 _ADDRESS = re.compile(r"the page is at (\S+) ")
 
 
@@ -160,3 +166,24 @@ def heard(socket_: ClientConnection) -> Iterator[ServerMessage]:
 def finals(messages: list[ServerMessage]) -> list[Transcript]:
     """The finals among messages."""
     return [message for message in messages if isinstance(message, Transcript) and message.final]
+
+
+async def captions(
+    url: str, recording: Path, start: Start | None = None, *, at_speed: float = 10
+) -> list[LiveTranscript]:
+    """All transcripts of a recording that is played to a server, so many times as fast as it was spoken."""
+    found: list[LiveTranscript] = []
+    async with connect_client(url, start or Start()) as stream:
+
+        async def listen() -> None:
+            found.extend([each async for each in stream.outputs() if isinstance(each, LiveTranscript)])
+
+        listening = asyncio.create_task(listen())
+        with AudioFile(recording) as sound:
+            for block in sound.blocks():
+                for at in range(0, block.size, _PLAYED_SAMPLES):
+                    await stream.feed(block[at : at + _PLAYED_SAMPLES])
+                    await asyncio.sleep(_PLAYED_SAMPLES / SAMPLE_RATE_HZ / at_speed)
+        await stream.finish()
+        await listening
+    return found

@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,12 +16,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from liveasr.clients.ws import connect
 from liveasr.engines.convert import convert
-from liveasr.stream.decode import AudioFile
 from liveasr.stream.messages import Start
 from liveasr.types import LiveTranscript
-from tests.servers import ServerProcess
+from tests.command import run_process
+from tests.servers import ServerProcess, captions
 
 HOTWORDS = ((), ("开放时间",), ("liveasr", "ggml"))
 
@@ -44,40 +42,12 @@ def digits_nano(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(
-    *arguments: str, models: Path | None = None, extra: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, **({} if models is None else {"LIVEASR_MODELS": str(models)}), **(extra or {})}
-    command = [sys.executable, "-m", "liveasr", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
-
-
 def texts(nano: Path, recording: Path, hotwords: Sequence[str] = ()) -> list[str]:
     """What is written of a recording, in a process of its own."""
     words = [part for word in hotwords for part in ("--hotword", word)]
-    result = run("transcribe", "--model", str(nano), "-f", "json", *words, str(recording))
+    result = run_process("transcribe", "--model", str(nano), "-f", "json", *words, str(recording))
     assert result.returncode == 0, result.stderr
     return [segment["text"] for segment in json.loads(result.stdout)["segments"]]
-
-
-async def captions(
-    url: str, recording: Path, hotwords: Sequence[str] = (), *, at_speed: float = 10
-) -> list[LiveTranscript]:
-    heard: list[LiveTranscript] = []
-    async with connect(url, Start(hotwords=tuple(hotwords))) as stream:
-
-        async def listen() -> None:
-            heard.extend([each async for each in stream.outputs() if isinstance(each, LiveTranscript)])
-
-        listening = asyncio.create_task(listen())
-        with AudioFile(recording) as audio:
-            for block in audio.blocks():
-                for start in range(0, block.size, 3200):
-                    await stream.feed(block[start : start + 3200])
-                    await asyncio.sleep(0.2 / at_speed)
-        await stream.finish()
-        await listening
-    return heard
 
 
 def finals(heard: Sequence[LiveTranscript]) -> list[str]:
@@ -94,8 +64,8 @@ def language_model_of(server: ServerProcess) -> int:
 
 def test_the_published_names_are_found_in_the_models_folder(nano: Path, data: Path) -> None:
     recording = str(data / "digits-clean.wav")
-    by_name = run("transcribe", "--model", "fun-asr-nano", recording, models=nano.parent)
-    by_path = run("transcribe", "--model", str(nano), recording)
+    by_name = run_process("transcribe", "--model", "fun-asr-nano", recording, LIVEASR_MODELS=str(nano.parent))
+    by_path = run_process("transcribe", "--model", str(nano), recording)
     assert by_name.returncode == 0, by_name.stderr
     assert by_name.stdout == by_path.stdout
     assert len(by_name.stdout.splitlines()) == 3
@@ -107,7 +77,7 @@ def test_what_is_said_is_written_in_files_live_and_by_a_server(digits_nano: Path
     assert texts(digits_nano, recording) == texts(digits_nano, recording, ["seven"]) == words
     for command in ("transcribe", "live"):
         source = ("--file",) if command == "live" else ()
-        result = run(command, "--model", str(digits_nano), "--itn", *source, str(recording))
+        result = run_process(command, "--model", str(digits_nano), "--itn", *source, str(recording))
         assert result.returncode == 0, result.stderr
         assert [line.partition("]  ")[2] for line in result.stdout.splitlines()] == ["314", "1592", "65"]
     with ServerProcess("--model", str(digits_nano), "--partials", "digits") as server:
@@ -134,7 +104,7 @@ def test_the_order_of_recordings_changes_nothing(nano: Path, data: Path, tmp_pat
     alone = [texts(nano, each) for each in recordings]
     for order in (recordings, recordings[::-1]):
         folder = tmp_path / order[0].stem
-        result = run("transcribe", "--model", str(nano), "-f", "json", "-o", f"{folder}/", *map(str, order))
+        result = run_process("transcribe", "--model", str(nano), "-f", "json", "-o", f"{folder}/", *map(str, order))
         assert result.returncode == 0, result.stderr
         for recording, expected in zip(recordings, alone, strict=True):
             document = json.loads((folder / f"{recording.stem}.json").read_text())
@@ -145,7 +115,7 @@ def test_sessions_at_the_same_time_get_what_each_gets_alone(nano: Path, data: Pa
     recording = data / "digits-clean.wav"
 
     async def all_at_once(url: str) -> list[list[LiveTranscript]]:
-        return await asyncio.gather(*(captions(url, recording, words) for words in HOTWORDS * 2))
+        return await asyncio.gather(*(captions(url, recording, Start(hotwords=words)) for words in HOTWORDS * 2))
 
     with ServerProcess("--model", str(nano), "--partials", "none") as server:
         heard = asyncio.run(asyncio.wait_for(all_at_once(server.url), 60))
@@ -231,15 +201,15 @@ def test_without_llama_cpp_everything_else_works_and_it_is_said_how_to_get_it(
     )
     extra = {"PYTHONPATH": str(hidden)}
     recording = str(data / "digits-clean.wav")
-    refused = run("transcribe", "--model", "fun-asr-nano", recording, models=nano.parent, extra=extra)
+    refused = run_process("transcribe", "--model", "fun-asr-nano", recording, LIVEASR_MODELS=str(nano.parent), **extra)
     assert refused.returncode == 1
     (line,) = refused.stderr.splitlines()
     assert "pip install 'liveasr[nano]'" in line
     assert "C++ compiler" in line
     for model in ("digits", "digits-paraformer"):
-        result = run("transcribe", "--model", model, recording, extra=extra)
+        result = run_process("transcribe", "--model", model, recording, **extra)
         assert result.returncode == 0, result.stderr
         assert "three one four" in result.stdout
-    alone = run("transcribe", recording, models=nano.parent, extra=extra)
+    alone = run_process("transcribe", recording, LIVEASR_MODELS=str(nano.parent), **extra)
     assert alone.returncode == 1
     assert "fun-asr-nano is installed, but lacks something; --model fun-asr-nano says what" in alone.stderr

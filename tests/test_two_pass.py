@@ -4,15 +4,12 @@ The streaming Paraformer has random weights, so its text is no language; what it
 """
 
 import asyncio
-import subprocess
-import sys
 from pathlib import Path
 
 import httpx
 import pytest
 
 from liveasr import options, store
-from liveasr.clients.ws import connect
 from liveasr.engines.base import DecodeOptions, StreamingEngine
 from liveasr.engines.convert import convert
 from liveasr.engines.registry import open_engine
@@ -20,11 +17,11 @@ from liveasr.errors import UsageError
 from liveasr.stream.decode import AudioFile
 from liveasr.stream.detect import detector_maker
 from liveasr.stream.live_recognizer import LiveRecognizer
-from liveasr.stream.messages import Start
 from liveasr.types import LiveTranscript
 from liveasr.vad.config import VadConfig
+from tests.command import run_process
 from tests.fakes import FakeAutoregressiveEngine, said
-from tests.servers import ServerProcess
+from tests.servers import ServerProcess, captions
 
 SAID = ["three one four", "one five nine two", "six five"]
 
@@ -36,23 +33,18 @@ def streaming(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "liveasr", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-
-
 def test_captions_of_two_models_end_as_the_second_says(streaming: Path, data: Path) -> None:
     recording = str(data / "digits-clean.wav")
-    result = run("live", "--file", recording, "--model", "digits", "--partials", str(streaming))
+    result = run_process("live", "--file", recording, "--model", "digits", "--partials", str(streaming))
     assert result.returncode == 0, result.stderr
-    alone = run("live", "--file", recording, "--model", "digits")
+    alone = run_process("live", "--file", recording, "--model", "digits")
     assert result.stdout == alone.stdout
     assert [line.partition("]  ")[2] for line in result.stdout.splitlines()] == SAID
 
 
 def test_a_language_that_only_the_second_model_can_be_told_is_told_to_that_one(streaming: Path, data: Path) -> None:
     recording = str(data / "digits-clean.wav")
-    result = run(
+    result = run_process(
         "live", "--file", recording, "--model", "digits", "--partials", str(streaming), "--language", "en"
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
@@ -61,24 +53,12 @@ def test_a_language_that_only_the_second_model_can_be_told_is_told_to_that_one(s
 
 def test_a_model_that_does_not_stream_gives_partials_too(data: Path) -> None:
     recording = str(data / "digits-clean.wav")
-    result = run("live", "--file", recording, "--model", "digits-paraformer", "--partials", "digits")
+    result = run_process("live", "--file", recording, "--model", "digits-paraformer", "--partials", "digits")
     assert result.returncode == 0, result.stderr
-    alone = run("live", "--file", recording, "--model", "digits-paraformer")
+    alone = run_process("live", "--file", recording, "--model", "digits-paraformer")
     assert result.stdout == alone.stdout
-    seen: list[LiveTranscript] = []
-
-    async def work(url: str) -> None:
-        async with connect(url, Start(model="digits-paraformer")) as stream:
-            with AudioFile(data / "digits-clean.wav") as audio:
-                for block in audio.blocks():
-                    for start in range(0, block.size, 1600):
-                        await stream.feed(block[start : start + 1600])
-                        await asyncio.sleep(0.01)
-            await stream.finish()
-            seen.extend([each async for each in stream.outputs() if isinstance(each, LiveTranscript)])
-
     with ServerProcess("--model", "digits-paraformer", "--partials", "digits") as server:
-        asyncio.run(asyncio.wait_for(work(server.url), 60))
+        seen = asyncio.run(asyncio.wait_for(captions(server.url, data / "digits-clean.wav"), 60))
         figures = httpx.get(f"{server.url}/metrics").text
         assert server.stop()[0] == 0
     assert 'liveasr_decode_seconds_count{kind="partial",model="digits"}' in figures
@@ -97,23 +77,13 @@ def test_a_model_that_writes_gives_no_partials_for_another(monkeypatch: pytest.M
 
 
 def test_a_server_has_its_own_partials(streaming: Path, data: Path) -> None:
-    result = run("live", "--file", str(data / "digits-clean.wav"), "--server", "http://127.0.0.1:1", "--partials", "x")
+    result = run_process(
+        "live", "--file", str(data / "digits-clean.wav"), "--server", "http://127.0.0.1:1", "--partials", "x"
+    )
     assert result.returncode == 1
     assert "--partials cannot be set together with --server" in result.stderr
-    seen: list[LiveTranscript] = []
-
-    async def work(url: str) -> None:
-        async with connect(url, Start(model="digits")) as stream:
-            with AudioFile(data / "digits-clean.wav") as audio:
-                for block in audio.blocks():
-                    for start in range(0, block.size, 1600):
-                        await stream.feed(block[start : start + 1600])
-                        await asyncio.sleep(0.01)
-            await stream.finish()
-            seen.extend([each async for each in stream.outputs() if isinstance(each, LiveTranscript)])
-
     with ServerProcess("--model", "digits", "--partials", str(streaming)) as server:
-        asyncio.run(asyncio.wait_for(work(server.url), 60))
+        seen = asyncio.run(asyncio.wait_for(captions(server.url, data / "digits-clean.wav"), 60))
         assert httpx.get(f"{server.url}/ready").status_code == 200
         figures = httpx.get(f"{server.url}/metrics").text
         assert f'liveasr_decode_seconds_count{{kind="partial",model="{streaming.stem}"}}' in figures

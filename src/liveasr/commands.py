@@ -31,8 +31,16 @@ from liveasr.engines._library import build
 from liveasr.engines.base import MAX_SEGMENT_MS, AutoregressiveEngine, DecodeOptions
 from liveasr.engines.convert import WeightType, output_files
 from liveasr.engines.convert import convert as write_gguf
-from liveasr.errors import AudioError, LiveasrError, ModelNotFoundError, OutputError, UsageError
-from liveasr.options import decode_options, notice_webrtc, open_model, open_partials, partials_for, vad_config
+from liveasr.errors import AudioError, LiveasrError, ModelNotFoundError, UsageError
+from liveasr.options import (
+    check_output,
+    decode_options,
+    notice_webrtc,
+    open_model,
+    open_partials,
+    partials_for,
+    vad_config,
+)
 from liveasr.stream import capture
 from liveasr.stream.detect import DetectorKind, detector_maker, detectors
 from liveasr.stream.live import run_loop
@@ -269,10 +277,7 @@ def bench_files(files: Sequence[Path], model: str | None, threads: int | None, r
 def convert(folder: Path, weight_type: WeightType, output: Path, force: bool) -> int:
     """`liveasr models convert`."""
     for path in output_files(folder, output):
-        if path.exists() and not path.is_file():
-            raise OutputError(path, "is no file that could be replaced")
-        if path.exists() and not force:
-            raise OutputError(path, "exists already; use --force to replace it")
+        check_output(path, force=force)
     for path, tensors in write_gguf(folder, output, weight_type).items():
         sys.stdout.write(f"{path}: {tensors} tensors, {path.stat().st_size / 1e6:.1f} MB\n")
     return 0

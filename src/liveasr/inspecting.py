@@ -104,7 +104,7 @@ def _front_end(found: Inspection) -> str:
         return "none of its own"
     return (
         f"{front.mel_bins} mel bins every 10 ms of 16 kHz, {front.lfr_m} frames stacked: "
-        f"{front.mel_bins * front.lfr_m} features every {front.lfr_n * 10} ms"
+        f"{front.dims} features every {front.lfr_n * 10} ms"
     )
 
 

@@ -8,7 +8,7 @@ from liveasr import first_use, store
 from liveasr.engines import nano_files, paraformer, sensevoice, streaming_model
 from liveasr.engines.base import AutoregressiveEngine, DecodeOptions, Engine
 from liveasr.engines.registry import ARCHITECTURES, open_engine
-from liveasr.errors import ModelNotFoundError, UsageError
+from liveasr.errors import ModelNotFoundError, OutputError, UsageError
 from liveasr.stream.detect import DetectorKind
 from liveasr.types import Language
 from liveasr.vad.config import VadConfig
@@ -115,7 +115,7 @@ def open_partials(path: Path | None, threads: int | None) -> Engine | None:
     if isinstance(engine, AutoregressiveEngine):
         engine.close()
         raise UsageError(
-            f"--partials {path.stem}: it writes word by word, too slowly to be asked while someone speaks; "
+            f"--partials {store.name_of(path)}: it writes word by word, too slowly to be asked while someone speaks; "
             "name a quicker model, as paraformer-streaming or sensevoice-small"
         )
     return engine
@@ -149,6 +149,18 @@ def _check(engine: Engine, name: str, decoding: DecodeOptions) -> None:
         raise UsageError(f"--language {decoding.language}: {name} takes {', '.join(engine.languages)}")
     if decoding.hotwords and not engine.takes_hotwords:
         raise UsageError(f"--hotword: {name} takes no hot words; {store.NANO} does")
+
+
+def check_output(path: Path, *, force: bool) -> None:
+    """Refuse to write a model where something is that must not be replaced.
+
+    Raises:
+        OutputError: it is no file, or it is there and nobody said `force`.
+    """
+    if path.exists() and not path.is_file():
+        raise OutputError(path, "is no file that could be replaced")
+    if path.exists() and not force:
+        raise OutputError(path, "exists already; use --force to replace it")
 
 
 def decode_options(language: Language, itn: bool, hotwords: Sequence[str]) -> DecodeOptions:

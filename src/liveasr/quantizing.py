@@ -14,8 +14,9 @@ from liveasr.engines.quantize import QuantizedType, QuantizeReport, default_outp
 from liveasr.engines.quantize import quantize as write_smaller
 from liveasr.engines.registry import open_engine
 from liveasr.engines.tensor_errors import TensorClass
-from liveasr.errors import ModelFileError, OutputError, UsageError
+from liveasr.errors import ModelFileError, UsageError
 from liveasr.gguf_file import GgufFile
+from liveasr.options import check_output
 from liveasr.stream.detect import detectors
 from liveasr.stream.recognize import Recognizer
 from liveasr.vad.config import VadConfig
@@ -31,10 +32,8 @@ def quantize(
     """`liveasr models quantize`; every conflict is found before anything is written."""
     source = store.find(model)
     target = output or default_output(source, type_)
-    if target.exists() and not target.is_file():
-        raise OutputError(target, "is no file that could be replaced")
-    if target.exists() and not force and not target.samefile(source):
-        raise OutputError(target, "exists already; use --force to replace it")
+    is_source = target.exists() and target.samefile(source)  # which is refused in words of its own, whatever is forced
+    check_output(target, force=force or is_source)
     _check_recordings(source, recordings)
     report = write_smaller(source, target, type_)
     sys.stdout.write("\n".join(_table(report)) + "\n")
@@ -93,8 +92,7 @@ def _tell_language_model(source: Path, output: Path, type_: QuantizedType) -> No
         try:
             nano_files.language_model_beside(file)
         except ModelFileError:
-            ending = f"{store.LANGUAGE_MODEL_ENDING}.gguf"
-            own, wanted = (path.with_name(f"{path.stem}{ending}") for path in (source, output))
+            own, wanted = map(store.language_model_path, (source, output))
             sys.stdout.write(
                 f"note: it needs its language model beside it: liveasr models quantize {own} {type_} -o {wanted}\n"
             )

@@ -22,6 +22,7 @@ NANO = "fun-asr-nano"
 """What the published files of Fun-ASR-Nano are called together: an encoder, and a language model beside it."""
 NANO_ARCHITECTURE = "funasr-sensevoice-encoder"
 """Of its encoder."""
+LANGUAGE_MODEL_ARCHITECTURE = "qwen3"
 LANGUAGE_MODEL_ENDING = "-llm"
 """Of the language model's name, where it belongs to one encoder: that of the encoder stands in front."""
 _NANO_ENCODERS = "funasr-encoder*"
@@ -86,6 +87,11 @@ def partial_identity_path(path: Path) -> Path:
 def is_installed(files: Iterable[RegisteredFile]) -> bool:
     """Whether all files of a variant are there."""
     return all(installed_path(file).is_file() for file in files)
+
+
+def language_model_path(encoder: Path) -> Path:
+    """Where the language model lies that belongs to one encoder of Fun-ASR-Nano: beside it, under its name."""
+    return encoder.with_name(f"{encoder.stem}{LANGUAGE_MODEL_ENDING}{_SUFFIX}")
 
 
 def download_command(model: str = "sensevoice-small") -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from liveasr import store
 from liveasr.engines.convert import WeightType, convert
 
 
@@ -45,8 +46,7 @@ class ConvertedNano(Converted):
 
     def language_model(self, weight_type: WeightType = "f32") -> Path:
         """The GGUF file of the language model."""
-        encoder = self(weight_type)
-        return encoder.with_name(f"{encoder.stem}-llm.gguf")
+        return store.language_model_path(self(weight_type))
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,9 @@ import gguf
 import numpy as np
 import pytest
 
+from liveasr import store
 from liveasr.engines.checkpoint import StoredTensor, read_state
-from liveasr.engines.convert import WeightType, convert, language_model_path
+from liveasr.engines.convert import WeightType, convert
 from liveasr.errors import ModelFileError, OutputError
 from liveasr.gguf_file import GgufFile
 from tests.engines.conftest import Converted
@@ -104,7 +105,7 @@ def test_encoder_and_adaptor_are_written_under_the_published_keys(golden: Path, 
 
 def test_language_model_is_written_as_llama_cpp_names_it(golden: Path, tiny_nano: Converted) -> None:
     state = read_state(golden / "nano-tiny" / "model.pt")
-    with GgufFile(language_model_path(tiny_nano())) as file:
+    with GgufFile(store.language_model_path(tiny_nano())) as file:
         assert file.architecture == "qwen3"
         assert numbers(file, "qwen3.") == LLM_SIZES
         assert file.number("qwen3.rope.freq_base") == 1_000_000
@@ -150,7 +151,7 @@ def test_checkpoint_may_leave_out_the_copy_of_its_embedding(
 ) -> None:
     with_state(monkeypatch, lambda state: state.pop("llm.lm_head.weight"))
     convert(golden / "nano-tiny", output)
-    assert language_model.read_bytes() == language_model_path(tiny_nano()).read_bytes()
+    assert language_model.read_bytes() == store.language_model_path(tiny_nano()).read_bytes()
 
 
 def split_tokenizer(checkpoint: Path) -> None:
@@ -205,7 +206,7 @@ def test_other_ways_to_say_the_same_give_the_same_file(
 ) -> None:
     other_way(checkpoint)
     convert(checkpoint, output)
-    assert language_model.read_bytes() == language_model_path(tiny_nano()).read_bytes()
+    assert language_model.read_bytes() == store.language_model_path(tiny_nano()).read_bytes()
 
 
 def test_ids_without_a_token_are_padded_with_unused_ones(

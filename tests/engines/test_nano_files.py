@@ -7,6 +7,7 @@ import pytest
 
 from liveasr import store
 from liveasr.engines import nano_files
+from liveasr.engines._library import missing_extra
 from liveasr.engines.nano_files import is_complete, language_model_beside
 from liveasr.engines.registry import open_engine
 from liveasr.errors import ModelFileError
@@ -116,7 +117,7 @@ def test_a_language_model_is_no_model_to_name(tmp_path: Path) -> None:
 
 
 def test_what_is_not_installed_is_named_with_what_it_takes() -> None:
-    message = str(nano_files.missing_extra())
+    message = str(missing_extra())
     assert message.startswith("llama-cpp-python, which runs the language model of Fun-ASR-Nano, is not installed")
     assert "pip install 'liveasr[nano]'" in message
     assert "minutes" in message

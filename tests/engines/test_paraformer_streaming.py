@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from liveasr.engines import cmvn, streaming_model
-from liveasr.engines.base import DecodeOptions, StreamingEngine
+from liveasr.engines.base import RECOGNISER_FRONT_END, DecodeOptions, StreamingEngine
 from liveasr.engines.chunk_decoder import ChunkDecoder
 from liveasr.engines.chunks import Chunks
 from liveasr.engines.cif_stream import Fire
@@ -406,7 +406,7 @@ def test_way_to_cut_is_the_files_or_the_callers(tiny_streaming: Converted) -> No
 
 def test_engine_is_a_streaming_engine(engine: ParaformerStreaming) -> None:
     offered: StreamingEngine = engine
-    assert offered.front_end == streaming_model.FRONT_END
+    assert offered.front_end == RECOGNISER_FRONT_END
     assert offered.languages == ("auto",)
     assert not offered.takes_hotwords
 
