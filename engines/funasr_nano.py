@@ -61,13 +61,14 @@ class FunAsrNanoModel:
         self.language_model.close()
 
 
-def load(file: GgufFile, llm_path: Path, threads: int) -> FunAsrNanoModel:
+def load(file: GgufFile, llm_path: Path, threads: int, llm_offset_bytes: int = 0) -> FunAsrNanoModel:
     """Check a file, map its weights, start the language model. The model owns the file from here on.
 
     Args:
         file: of architecture `funasr-sensevoice-encoder`.
-        llm_path: the language model, a GGUF file of architecture `qwen3`.
+        llm_path: the language model, a GGUF file of architecture `qwen3`, or a file that it lies in.
         threads: of the language model, for one lane.
+        llm_offset_bytes: where it begins in it.
 
     Raises:
         ModelFileError: a size is missing or absurd, a tensor is missing or has the wrong shape or type, or the two
@@ -76,7 +77,7 @@ def load(file: GgufFile, llm_path: Path, threads: int) -> FunAsrNanoModel:
         EngineError: the language model cannot be started.
     """
     encoder, adaptor = check(file)
-    language_model = LlmProcess(llm_path, threads)
+    language_model = LlmProcess(llm_path, threads, llm_offset_bytes)
     if language_model.width != adaptor.output_size:
         language_model.close()
         raise ModelFileError(

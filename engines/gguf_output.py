@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from liveasr.engines.k_quants import quantize_rows
 from liveasr.errors import OutputError
+from liveasr.gguf_file import GgufFile
 from liveasr.types import Float32Array
 
 WeightType: TypeAlias = Literal["f32", "f16", "q8_0"]
@@ -30,6 +31,10 @@ _GGML_TYPES: Mapping[TensorKind, gguf.GGMLQuantizationType] = {
     "q5_K": gguf.GGMLQuantizationType.Q5_K,
     "q4_K": gguf.GGMLQuantizationType.Q4_K,
 }
+_NOT_COPIED = (
+    "general.architecture",  # the writer's own
+    "general.alignment",  # the output has the usual one
+)
 _K_TYPES = ("q6_K", "q5_K", "q4_K")
 """Which the gguf package reads, and only ggml itself makes."""
 
@@ -49,13 +54,65 @@ class OutputTensor:
     read: Callable[[], Float32Array]
     """Its values, of that shape; called once, when it is written."""
 
+    @property
+    def ggml_type(self) -> gguf.GGMLQuantizationType:
+        """What it is written in."""
+        return _GGML_TYPES[self.kind]
+
+    def stored(self) -> NDArray[Any]:
+        """Its values as they are written."""
+        if self.kind in _K_TYPES:
+            return quantize_rows(self.read(), int(self.ggml_type))
+        stored: NDArray[Any] = gguf.quants.quantize(self.read(), self.ggml_type)
+        return stored
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedTensor:
+    """One tensor that is written as it is stored already."""
+
+    name: str
+    shape: tuple[int, ...]
+    type_id: int
+    """ggml's number of the type."""
+    read: Callable[[], NDArray[np.uint8]]
+    """Its bytes; called once, when it is written."""
+
+    @property
+    def ggml_type(self) -> gguf.GGMLQuantizationType:
+        """What it is written in."""
+        return gguf.GGMLQuantizationType(self.type_id)
+
+    def stored(self) -> NDArray[np.uint8]:
+        """Its bytes."""
+        return self.read()
+
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
     """What goes into one file: a writer that has the metadata, and the tensors in their order."""
 
     writer: gguf.GGUFWriter
-    tensors: list[OutputTensor]
+    tensors: list[OutputTensor | CopiedTensor]
+
+
+def copy_metadata(file: GgufFile, writer: gguf.GGUFWriter, *, but: tuple[str, ...] = ()) -> None:
+    """All metadata of a file, in the types that it has; only empty lists, which say nothing, cannot be written.
+
+    Args:
+        file: has it.
+        writer: takes it.
+        but: keys that stay behind, besides those that are a writer's own.
+    """
+    for key, value in file.metadata.items():
+        kind = gguf.GGUFValueType(file.metadata_types[key])
+        if key in _NOT_COPIED or key in but:
+            continue
+        if isinstance(value, list | np.ndarray):
+            if len(value):
+                writer.add_key_value(key, list(value), gguf.GGUFValueType.ARRAY, sub_type=kind)
+        else:
+            writer.add_key_value(key, value, kind)
 
 
 def write_files(files: Mapping[Path, OutputFile]) -> None:
@@ -96,29 +153,19 @@ def _write(file: OutputFile, path: Path) -> None:
     writer = file.writer
     try:
         for tensor in file.tensors:
-            kind = _GGML_TYPES[tensor.kind]
-            values, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+            values, block_bytes = gguf.GGML_QUANT_SIZES[tensor.ggml_type]
             size_bytes = math.prod(tensor.shape) // values * block_bytes
-            writer.add_tensor_info(tensor.name, tensor.shape, np.dtype(np.float32), size_bytes, kind)
+            writer.add_tensor_info(tensor.name, tensor.shape, np.dtype(np.float32), size_bytes, tensor.ggml_type)
         writer.write_header_to_file(path)
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
         for tensor in file.tensors:
-            writer.write_tensor_data(_stored(tensor))
+            writer.write_tensor_data(tensor.stored())
         writer.close()
     finally:
         with contextlib.suppress(OSError):  # of a full disk, which has been told already
             writer.close()
     path.chmod(0o644)
-
-
-def _stored(tensor: OutputTensor) -> NDArray[Any]:
-    """The values of a tensor as they are written."""
-    kind = _GGML_TYPES[tensor.kind]
-    if tensor.kind in _K_TYPES:
-        return quantize_rows(tensor.read(), int(kind))
-    stored: NDArray[Any] = gguf.quants.quantize(tensor.read(), kind)
-    return stored
 
 
 @contextlib.contextmanager

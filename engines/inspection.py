@@ -109,6 +109,7 @@ _FAMILIES = {
         has_cmvn=True,
     ),
 }
+_NO_PARAMETERS = ("cmvn.", nano_files.PACKED)
 _UNKNOWN = _Family("nothing that liveasr knows", {}, None, None, ())
 
 
@@ -146,7 +147,9 @@ class Inspection:
     metadata: Mapping[str, str | int | float | bool]
     """general.* of the file, without that prefix."""
     companion: str | None
-    """Of Fun-ASR-Nano the file of the other part, where it was found."""
+    """Of Fun-ASR-Nano the file of the other part, where it was found; the file itself, if it has both."""
+    packed_bytes: int
+    """How many of it are the other part; 0 if that has a file of its own."""
     reason: str | None
     """Why it does not run, and what to do; None if it runs."""
 
@@ -173,7 +176,7 @@ def inspect(file: GgufFile) -> Inspection:
         width=_count(file, family.width),
         heads=_count(file, family.heads),
         vocabulary=_count(file, family.vocabulary),
-        parameters=sum(math.prod(t.shape) for t in file.tensors.values() if not t.name.startswith("cmvn.")),
+        parameters=sum(math.prod(t.shape) for t in file.tensors.values() if not t.name.startswith(_NO_PARAMETERS)),
         size_bytes=len(file),
         types=_types(file),
         front_end=family.front_end,
@@ -182,6 +185,7 @@ def inspect(file: GgufFile) -> Inspection:
         is_demonstration=is_demonstration,
         metadata=_general(file),
         companion=None if companion is None else str(companion),
+        packed_bytes=file.tensors[nano_files.PACKED].size_bytes if companion == file.path else 0,
         reason=reason,
     )
 
@@ -197,6 +201,8 @@ def _count(file: GgufFile, key: str | None) -> int | None:
 def _types(file: GgufFile) -> tuple[TypeShare, ...]:
     shares: dict[str, TypeShare] = {}
     for info in file.tensors.values():
+        if info.name == nano_files.PACKED:
+            continue
         old = shares.get(info.type_name, TypeShare(info.type_name, 0, 0))
         shares[info.type_name] = TypeShare(old.type, old.tensors + 1, old.bytes + info.size_bytes)
     return tuple(sorted(shares.values(), key=lambda share: -share.bytes))
@@ -226,7 +232,7 @@ def _companion(file: GgufFile) -> Path | None:
     if file.architecture != funasr_nano.ARCHITECTURE:
         return None
     try:
-        return nano_files.language_model_beside(file)
+        return nano_files.language_model_of(file).path
     except ModelFileError:
         return None
 
@@ -248,7 +254,7 @@ def _reason(file: GgufFile, companion: Path | None) -> str | None:
             return f"{error.reason}; {_way_out(file)}"
     if file.architecture == funasr_nano.ARCHITECTURE and companion is None:
         try:
-            nano_files.language_model_beside(file)
+            nano_files.language_model_of(file)
         except ModelFileError as error:
             return error.reason if error.path == file.path else str(error)
     return str(missing_extra()) if companion is not None and find_spec("llama_cpp") is None else None

@@ -32,21 +32,25 @@ class LanguageModel:
     """The weights and the vocabulary of one GGUF file. Contexts are closed before it.
 
     Args:
-        path: of architecture `qwen3`.
+        path: of architecture `qwen3`, or a file that such a file lies in.
         threads: for one context.
+        offset_bytes: where it begins in it.
 
     Raises:
         ModelFileError: llama.cpp does not take the file; the message has its reason.
     """
 
-    def __init__(self, path: Path, threads: int) -> None:
+    def __init__(self, path: Path, threads: int, offset_bytes: int = 0) -> None:
         lib = llama()
         self.threads = threads
         self._log = _Log(lib)
         lib.llama_backend_init()
         params = lib.llama_model_default_params()
         params.n_gpu_layers = 0
-        self.handle = lib.llama_model_load_from_file(os.fsencode(path), params)
+        if offset_bytes:
+            self.handle = _load_from(path, offset_bytes, params)
+        else:
+            self.handle = lib.llama_model_load_from_file(os.fsencode(path), params)
         if not self.handle:
             raise ModelFileError(path, f"llama.cpp cannot load it: {self._log.first_error}")
         self._vocabulary = lib.llama_model_get_vocab(self.handle)
@@ -92,6 +96,26 @@ class LanguageModel:
         if self.handle:
             llama().llama_model_free(self.handle)
             self.handle = None
+
+
+def _load_from(path: Path, offset_bytes: int, params: Any) -> Any:
+    """What llama.cpp makes of the GGUF file that begins somewhere in a file; it is mapped, not copied."""
+    libc = ctypes.CDLL(None)
+    libc.fdopen.restype = ctypes.c_void_p
+    libc.fclose.argtypes = [ctypes.c_void_p]
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise ModelFileError(path, f"cannot be read: {error.strerror}") from error
+    os.lseek(descriptor, offset_bytes, os.SEEK_SET)  # which llama.cpp takes for the beginning
+    stream = libc.fdopen(descriptor, b"rb")
+    if not stream:
+        os.close(descriptor)
+        raise EngineError(f"{path}: no stream can be opened for it")
+    try:
+        return llama().llama_model_load_from_file_ptr(stream, params)
+    finally:
+        libc.fclose(stream)
 
 
 class LlmContext:

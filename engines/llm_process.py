@@ -34,8 +34,9 @@ class LlmProcess:
     """One language model. Any number of lanes over it; each is used by one thread at a time.
 
     Args:
-        path: a GGUF file of architecture `qwen3`.
+        path: a GGUF file of architecture `qwen3`, or a file that such a file lies in.
         threads: for one lane.
+        offset_bytes: where it begins in it.
 
     Raises:
         MissingExtraError: llama-cpp-python is not installed.
@@ -43,16 +44,17 @@ class LlmProcess:
         EngineError: the process cannot be started.
     """
 
-    def __init__(self, path: Path, threads: int) -> None:
+    def __init__(self, path: Path, threads: int, offset_bytes: int = 0) -> None:
         if importlib.util.find_spec("llama_cpp") is None:
             raise missing_extra()
         self.path = path
         self.deaths = 0
         """In a row, with no token between them."""
         self._threads = threads
+        self._offset_bytes = offset_bytes
         self._lock = threading.Lock()
         self._closed = False
-        self._running = RunningModel(path, threads)
+        self._running = RunningModel(path, threads, offset_bytes)
         self.width = self._running.width
         """Of an embedding."""
 
@@ -78,7 +80,7 @@ class LlmProcess:
                 return self._running.connect()
             except ConnectionError:  # nobody is there
                 self._running.close()
-                self._running = RunningModel(self.path, self._threads)
+                self._running = RunningModel(self.path, self._threads, self._offset_bytes)
             try:
                 return self._running.connect()
             except ConnectionError as error:

@@ -42,7 +42,7 @@ class Link:
 class RunningModel:
     """The process, from its start to its end."""
 
-    def __init__(self, path: Path, threads: int) -> None:
+    def __init__(self, path: Path, threads: int, offset_bytes: int) -> None:
         self._ending = threading.Lock()  # several lanes may find it dead at the same time
         self._fate: str | None = None
         with contextlib.ExitStack() as opened:
@@ -54,8 +54,9 @@ class RunningModel:
                     # -P: a file in the working directory must not stand in for a module; what this process can import,
                     # however it was started, that one can. A session of its own, since the signals of a terminal are
                     # for whoever started it.
+                    numbers = map(str, (there.fileno(), threads))
                     self.process = subprocess.Popen(  # noqa: S603 - a part of this program
-                        [sys.executable, "-P", "-m", _MODULE, str(there.fileno()), str(threads), os.fspath(path)],
+                        [sys.executable, "-P", "-m", _MODULE, *numbers, os.fspath(path), str(offset_bytes)],
                         pass_fds=[there.fileno()],
                         stdin=subprocess.DEVNULL,
                         stdout=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""The process of the language model: `python -m liveasr.engines.llm_server LINK THREADS MODEL`.
+"""The process of the language model: `python -m liveasr.engines.llm_server LINK THREADS MODEL OFFSET`.
 
 It loads llama.cpp, which nothing else in the program does, and has a thread and a context for each lane. It ends when
 whoever started it is gone, in whatever way that happened.
@@ -18,12 +18,15 @@ from liveasr.errors import LiveasrError, ModelFileError
 
 
 def main() -> None:
-    """Serve until the link is closed. Arguments: number of the link's descriptor, threads, the model's file."""
+    """Serve until the link is closed.
+
+    Arguments: number of the link's descriptor, threads, the model's file, and where in it the model begins.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started this; its end is this one's end
     link = socket.socket(fileno=int(sys.argv[1]))
     greeting = Connection(os.dup(link.fileno()))
     try:
-        model = LanguageModel(Path(sys.argv[3]), int(sys.argv[2]))
+        model = LanguageModel(Path(sys.argv[3]), int(sys.argv[2]), int(sys.argv[4]))
     except LiveasrError as error:
         is_file = isinstance(error, ModelFileError)
         send(greeting, Failed(error.reason if isinstance(error, ModelFileError) else str(error), is_file))

@@ -1,10 +1,12 @@
 """Fun-ASR-Nano comes in two files, an encoder and a language model: finding the second by the first.
 
-Where an encoder is `x.gguf`, a language model of its own is `x-llm.gguf` beside it. The published files have names that
-say nothing of each other; then any language model in the folder will do whose embeddings are as wide as what the
-encoder's adaptor makes.
+`liveasr models pack` puts the second into the first (pack.py); then there is nothing to find. Otherwise, where an
+encoder is `x.gguf`, a language model of its own is `x-llm.gguf` beside it. The published files have names that say
+nothing of each other; then any language model in the folder will do whose embeddings are as wide as what the encoder's
+adaptor makes.
 """
 
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,14 +14,39 @@ from liveasr import store
 from liveasr.errors import ModelError, ModelFileError
 from liveasr.gguf_file import GgufFile, peek_architecture
 
+PACKED = "language_model.gguf"
+"""The tensor that is a whole language model file, byte by byte."""
 _WIDTH_OF_ADAPTOR = "funasr.adp.llm_dim"
 _WIDTH_OF_EMBEDDINGS = "qwen3.embedding_length"
 _PREFERRED_TYPES = ("q8_0", "f16", "bf16", "f32")
 """A token costs a walk over all weights, so of what is as exact the smallest first."""
 
 
+@dataclass(frozen=True, slots=True)
+class LanguageModelFile:
+    """A GGUF file, which may lie in another."""
+
+    path: Path
+    offset_bytes: int = 0
+    """Where it begins; only one of its own begins at 0."""
+
+
+def language_model_of(encoder: GgufFile) -> LanguageModelFile:
+    """The language model that writes what an encoder hears: packed into its file, or beside it.
+
+    Raises:
+        ModelFileError: there is none, or what is packed is none.
+    """
+    packed = encoder.tensors.get(PACKED)
+    if packed is None:
+        return LanguageModelFile(language_model_beside(encoder))
+    if packed.type_name != "i8" or len(packed.shape) != 1:
+        raise ModelFileError(encoder.path, f"tensor {PACKED} is not the bytes of a language model; pack it again")
+    return LanguageModelFile(encoder.path, packed.offset)
+
+
 def language_model_beside(encoder: GgufFile) -> Path:
-    """The language model that writes what an encoder hears.
+    """The file of the language model that belongs to an encoder without one in it.
 
     Raises:
         ModelFileError: there is none in the encoder's folder, or the encoder does not say how wide it has to be.
@@ -47,6 +74,11 @@ def language_model_beside(encoder: GgufFile) -> Path:
     return min(fitting)[1]
 
 
+def embedding_width(language_model: GgufFile) -> int:
+    """Of what a language model reads."""
+    return language_model.integer(_WIDTH_OF_EMBEDDINGS)
+
+
 def encoders_beside(language_model: GgufFile) -> list[Path]:
     """The encoders in a language model's folder for which `language_model_beside` finds it."""
     others = sorted(path for path in language_model.path.parent.glob("*.gguf") if path != language_model.path)
@@ -58,7 +90,7 @@ def is_complete(file: GgufFile) -> bool:
     if file.architecture != store.NANO_ARCHITECTURE:
         return True
     try:
-        language_model_beside(file)
+        language_model_of(file)
     except ModelFileError:
         return False
     return find_spec("llama_cpp") is not None
@@ -81,7 +113,7 @@ def _rank(path: Path, width: int) -> tuple[int, int] | None:
         return None
     try:
         with GgufFile(path) as file:
-            if file.architecture != store.LANGUAGE_MODEL_ARCHITECTURE or file.integer(_WIDTH_OF_EMBEDDINGS) != width:
+            if file.architecture != store.LANGUAGE_MODEL_ARCHITECTURE or embedding_width(file) != width:
                 return None
             kind = file.weight_type
             preference = _PREFERRED_TYPES.index(kind) if kind in _PREFERRED_TYPES else len(_PREFERRED_TYPES)

@@ -14,8 +14,8 @@ import gguf
 import numpy as np
 
 from liveasr import store
-from liveasr.engines import qwen3_layout
-from liveasr.engines.gguf_output import OutputFile, OutputTensor, TensorKind, block_values, write_files
+from liveasr.engines import nano_files, qwen3_layout
+from liveasr.engines.gguf_output import OutputFile, OutputTensor, TensorKind, block_values, copy_metadata, write_files
 from liveasr.engines.layouts import LAYOUTS, Layout
 from liveasr.engines.tensor_errors import TensorClass, tensor_classes
 from liveasr.errors import ModelFileError, UsageError
@@ -43,12 +43,7 @@ _FILE_TYPES: Mapping[QuantizedType, gguf.LlamaFileType] = {
     "q4_K": gguf.LlamaFileType.MOSTLY_Q4_K_S,
     "q4_K_mix": gguf.LlamaFileType.MOSTLY_Q4_K_M,
 }
-_NOT_COPIED = (
-    "general.architecture",  # the writer's own
-    "general.alignment",  # the output has the usual one
-    "general.file_type",
-    "general.quantization_version",
-)
+_NOT_COPIED = ("general.file_type", "general.quantization_version")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +142,8 @@ def _fallbacks(result: GgufFile, layout: Layout, wanted: QuantizedType) -> tuple
 
 
 def _check(file: GgufFile, layout: Layout, kinds: Mapping[str, TensorKind], wanted: QuantizedType) -> None:
+    if nano_files.PACKED in file.tensors:
+        raise ModelFileError(file.path, "has its language model in it; quantize the two files, then pack them")
     for info in file.tensors.values():
         if info.type_name not in _EXACT_TYPES:
             raise ModelFileError(
@@ -161,16 +158,7 @@ def _check(file: GgufFile, layout: Layout, kinds: Mapping[str, TensorKind], want
 
 
 def _copy_metadata(file: GgufFile, writer: gguf.GGUFWriter, wanted: QuantizedType) -> None:
-    """All of it, in the types that it has; only empty lists, which say nothing, cannot be written."""
-    for key, value in file.metadata.items():
-        kind = gguf.GGUFValueType(file.metadata_types[key])
-        if key in _NOT_COPIED:
-            continue
-        if isinstance(value, list | np.ndarray):
-            if len(value):
-                writer.add_key_value(key, list(value), gguf.GGUFValueType.ARRAY, sub_type=kind)
-        else:
-            writer.add_key_value(key, value, kind)
+    copy_metadata(file, writer, but=_NOT_COPIED)
     writer.add_file_type(_FILE_TYPES[wanted])
     if wanted != "f16":
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)

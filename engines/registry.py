@@ -89,7 +89,8 @@ def _open_paraformer_streaming(file: GgufFile, threads: int, cmvn_path: Path | N
 def _open_nano(file: GgufFile, threads: int, cmvn_path: Path | None) -> Engine:
     if cmvn_path is not None:
         raise UsageError(f"--cmvn {cmvn_path}: Fun-ASR-Nano takes its features as they are")
-    model = funasr_nano.load(file, nano_files.language_model_beside(file), threads)
+    found = nano_files.language_model_of(file)
+    model = funasr_nano.load(file, found.path, threads, found.offset_bytes)
     return funasr_nano.FunAsrNano(model, threads, owns_model=True)
 
 

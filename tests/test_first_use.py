@@ -45,6 +45,13 @@ def test_it_is_fetched_once_after_its_size_is_told(
     ]
 
 
+def test_a_variant_that_is_named_is_fetched(served: Served, folder: Path) -> None:
+    assert first_use.find("mine:f32") == first_use.find("mine:f32") == folder / "mine-f32.gguf"
+    assert len(served.asked) == 1
+    with pytest.raises(ModelNotFoundError, match="mine has no variant f16; known are f32"):
+        first_use.find("mine:f16")
+
+
 def test_every_command_fetches_what_it_is_told_to_use(served: Served, folder: Path) -> None:
     engine, name = options.open_model("mine", 1, None, DecodeOptions())
     engine.close()

@@ -135,6 +135,34 @@ def test_name_of_the_registry_that_is_not_installed_says_how_to_get_it(folder: P
         store.find("paraformer-streaming")
 
 
+def test_a_variant_that_is_named_is_meant_whatever_else_is_installed(folder: Path) -> None:
+    for name in ("sensevoice-small-q8", "sensevoice-small-f16"):
+        add(folder, name)
+    assert store.find("sensevoice-small:f16") == folder / "sensevoice-small-f16.gguf"
+    with pytest.raises(
+        ModelNotFoundError, match=r"sensevoice-small:f32 is not in .* models pull sensevoice-small:f32$"
+    ):
+        store.find("sensevoice-small:f32")
+    with pytest.raises(ModelNotFoundError, match="sensevoice-small has no variant q2; known are q8, f16, f32"):
+        store.find("sensevoice-small:q2")
+    with pytest.raises(ModelNotFoundError, match="no model named nonesuch in the registry"):
+        store.find("nonesuch:f16")
+
+
+def test_a_variant_that_shares_its_encoder_is_not_taken_for_the_other(folder: Path) -> None:
+    add(folder, "funasr-encoder-f16", architecture=store.NANO_ARCHITECTURE)
+    add(folder, "qwen3-0.6b-q4km", architecture="qwen3")
+    assert store.find("fun-asr-nano:q4km") == folder / "funasr-encoder-f16.gguf"
+    add(folder, "qwen3-0.6b-q8_0", architecture="qwen3")
+    assert store.find("fun-asr-nano:q8_0") == folder / "funasr-encoder-f16.gguf"
+    with pytest.raises(
+        ModelNotFoundError, match=r"q8_0, which is installed too and goes first; .* models rm"
+    ) as caught:
+        store.find("fun-asr-nano:q4km")
+    command = f"{folder / 'funasr-encoder-f16.gguf'} {folder / 'qwen3-0.6b-q4km.gguf'} -o fun-asr-nano-q4km.gguf"
+    assert str(caught.value).endswith(f"liveasr models pack {command}")
+
+
 # Fun-ASR-Nano, whose published files are called otherwise.
 
 

@@ -52,7 +52,7 @@ _offline_option = click.option(
     help="Never fetch a model; else one that is named and not installed is fetched.  [env: LIVEASR_OFFLINE]",
 )  # fmt: skip
 _partials_option = click.option(
-    "--partials", metavar="NAME|FILE.gguf|none",
+    "--partials", metavar="NAME[:VARIANT]|FILE.gguf|none",
     help="Another model for the text while someone speaks; --model then has the last word.  "
          "[default: none; with fun-asr-nano the best other model installed]",
 )  # fmt: skip
@@ -149,7 +149,7 @@ def _commands() -> None:
 
 @_commands.command()
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=_FILE)
-@click.option("--model", metavar="NAME|FILE.gguf",
+@click.option("--model", metavar="NAME[:VARIANT]|FILE.gguf",
               help="Speech model; by default the best one installed. 'digits' is built in.")  # fmt: skip
 @_offline_option
 @click.option("--language", type=click.Choice(_LANGUAGES), default="auto", show_default=True, help="Spoken language.")
@@ -205,7 +205,7 @@ def vad(**settings: Any) -> int:
 
 @_commands.command()
 @click.option("--device", metavar="NAME|NUMBER", help="Sound input, as `liveasr devices` lists them.")
-@click.option("--model", metavar="NAME|FILE.gguf", help="Speech model; by default the best one installed.")
+@click.option("--model", metavar="NAME[:VARIANT]|FILE.gguf", help="Speech model; by default the best one installed.")
 @_offline_option
 @click.option("--language", type=click.Choice(_LANGUAGES), default="auto", show_default=True, help="Spoken language.")
 @click.option("--itn", is_flag=True, help="Write numbers as digits, with punctuation, where the model can.")
@@ -263,7 +263,7 @@ def stream(**settings: Any) -> int:
 
 
 @_commands.command()
-@click.option("--model", "models", metavar="NAME|FILE.gguf", multiple=True,
+@click.option("--model", "models", metavar="NAME[:VARIANT]|FILE.gguf", multiple=True,
               help="A model to offer; may be repeated, the first is the default.  [default: the best one]")  # fmt: skip
 @_offline_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
@@ -339,7 +339,7 @@ def bench() -> None:
 
 @bench.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE)
-@click.option("--model", metavar="NAME|FILE.gguf", help="Speech model; by default the best one installed.")
+@click.option("--model", metavar="NAME[:VARIANT]|FILE.gguf", help="Speech model; by default the best one installed.")
 @_offline_option
 @_threads_option
 @click.option("--runs", type=click.IntRange(1, 100), default=3, show_default=True, help="The best of so many counts.")
@@ -357,7 +357,7 @@ def files(**settings: Any) -> int:
 
 @bench.command(name="live")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE)
-@click.option("--model", metavar="NAME|FILE.gguf", help="Speech model; by default the best one installed.")
+@click.option("--model", metavar="NAME[:VARIANT]|FILE.gguf", help="Speech model; by default the best one installed.")
 @_offline_option
 @_partials_option
 @_threads_option
@@ -380,7 +380,9 @@ def bench_live(**settings: Any) -> int:
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE)
 @click.option("--server", metavar="URL", help="Measure that one, not one that is started for it on this computer.")
 @_token_option
-@click.option("--model", metavar="NAME|FILE.gguf", help="Speech model; by default the best one, or the server's first.")
+@click.option(
+    "--model", metavar="NAME[:VARIANT]|FILE.gguf", help="Speech model; by default the best one, or the server's first."
+)
 @_offline_option
 @_threads_option
 @click.option("-n", "--clients", type=click.IntRange(1), default=10, show_default=True, help="At once.")
@@ -488,7 +490,28 @@ def convert(**settings: Any) -> int:
 
 
 @models.command()
-@click.argument("model", metavar="NAME|FILE.gguf")
+@click.argument("model", metavar="ENCODER.gguf|NAME")
+@click.argument("language_model", metavar="[LLM.gguf]", type=_FILE, required=False)
+@click.option("--output", "-o", metavar="FILE.gguf", type=_FILE, required=True)
+@click.option("--force", is_flag=True, help="Replace the output if it exists.")
+def pack(**settings: Any) -> int:
+    """Put both files of Fun-ASR-Nano into one.
+
+    LLM.gguf is by default the language model that lies beside the encoder, as transcribe would take it. The new file is
+    used like any other: nothing in it is copied when it is loaded, and nothing has to lie beside it.
+
+    \b
+    Examples:
+      liveasr models pack fun-asr-nano -o nano.gguf
+      liveasr models pack funasr-encoder-f16.gguf qwen3-0.6b-q4km.gguf -o nano-q4km.gguf
+    """  # noqa: D301 - \b is click's mark for a block to leave as it is
+    from liveasr.commands import pack as run
+
+    return run(**settings)
+
+
+@models.command()
+@click.argument("model", metavar="NAME[:VARIANT]|FILE.gguf")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def inspect(**settings: Any) -> int:
     """Tell what a model file is: architecture, sizes, tensor types, metadata, and whether it runs here.

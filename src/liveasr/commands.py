@@ -31,6 +31,7 @@ from liveasr.engines._library import build
 from liveasr.engines.base import MAX_SEGMENT_MS, AutoregressiveEngine, DecodeOptions
 from liveasr.engines.convert import WeightType, output_files
 from liveasr.engines.convert import convert as write_gguf
+from liveasr.engines.pack import pack as write_packed
 from liveasr.errors import AudioError, LiveasrError, ModelNotFoundError, UsageError
 from liveasr.options import (
     check_output,
@@ -271,6 +272,14 @@ def bench_files(files: Sequence[Path], model: str | None, threads: int | None, r
     else:
         sys.stdout.write("".join(f"{key}: {value}\n" for key, value in about.items()))
         sys.stdout.write(f"peak memory: {peak_mb} MB\n")
+    return 0
+
+
+def pack(model: str, language_model: Path | None, output: Path, force: bool) -> int:
+    """`liveasr models pack`."""
+    check_output(output, force=force)
+    write_packed(store.find(model), language_model, output)
+    sys.stdout.write(f"{output}: {output.stat().st_size / 1e6:.1f} MB\n")
     return 0
 
 

@@ -24,8 +24,10 @@ def find(model: str) -> Path:
     try:
         return store.find(model)
     except ModelNotFoundError:
-        registered = store.registry().get(model)
-        if registered is None or not registered.variants or os.environ.get(OFFLINE_VARIABLE, "0") not in ("", "0"):
+        name, _, variant = model.partition(":")
+        registered = store.registry().get(name)
+        files = registered and registered.variants.get(variant or next(iter(registered.variants), ""))
+        if not files or store.is_installed(files) or os.environ.get(OFFLINE_VARIABLE, "0") not in ("", "0"):
             raise
     # Half a second, for nothing in all later uses.
     from liveasr.clients.progress import FetchBar  # noqa: PLC0415
@@ -33,5 +35,5 @@ def find(model: str) -> Path:
 
     _log.warning("%s is not installed; it is fetched once (--offline never does that)", model)
     with FetchBar() as bar:
-        pull(next(iter(registered.variants.values())), None, bar.begin)
+        pull(files, None, bar.begin)
     return store.find(model)

@@ -73,6 +73,7 @@ TENSOR_TYPES = {
     12: TensorType("q4_K", 256, 144),
     13: TensorType("q5_K", 256, 176),
     14: TensorType("q6_K", 256, 210),
+    24: TensorType("i8", 1, 1),
     30: TensorType("bf16", 1, 2),
 }
 

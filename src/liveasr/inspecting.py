@@ -64,7 +64,9 @@ def _screen(found: Inspection) -> Iterator[str]:
         values = [str(found.metadata[key]) for key in keys if key in found.metadata]
         yield from _entry(label, values[0] if values else _UNTOLD)
     yield from _entry("languages", _languages(found))
-    if found.companion is not None:
+    if found.packed_bytes:
+        yield from _entry("other part", f"a language model in this file, {found.packed_bytes / 1e6:,.1f} MB")
+    elif found.companion is not None:
         yield from _entry("other part", found.companion)
     yield from _entry("runs here", "yes" if found.reason is None else f"no: {found.reason}")
 

@@ -86,24 +86,6 @@ def remove(name: str, yes: bool) -> int:
     return 0
 
 
-def registered(text: str) -> tuple[RegisteredModel, str | None]:
-    """The model, and the variant if one is named, of NAME or NAME:VARIANT.
-
-    Raises:
-        ModelNotFoundError: the registry knows no such model or variant.
-        RegistryError: the user's registry is malformed.
-    """
-    name, _, variant = text.partition(":")
-    registry = store.registry()
-    model = registry.get(name)
-    if model is None:
-        raise ModelNotFoundError(f"no model named {name} in the registry; known are {', '.join(registry)}")
-    if variant and variant not in model.variants:
-        known = ", ".join(model.variants) or "none"
-        raise ModelNotFoundError(f"{name} has no variant {variant}; known are {known}")
-    return model, variant or None
-
-
 def _registered(model: RegisteredModel) -> Iterator[ListedModel]:
     if model.built_in:
         yield _row(model, None, "built-in", [store.built_in(model.name)])
@@ -160,7 +142,7 @@ def _to_remove(text: str) -> list[Path]:
     registry = store.registry()
     folder = store.models_folder()
     if name in registry:
-        model, variant = registered(text)
+        model, variant = store.registered(text)
         if model.built_in:
             raise UsageError(f"{name} is built in: it is part of the program, and stays")
         going = [variant] if variant else list(model.variants)

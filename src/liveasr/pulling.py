@@ -6,12 +6,11 @@ from liveasr import store
 from liveasr.clients.progress import FetchBar
 from liveasr.clients.pull import pull as install
 from liveasr.errors import ModelNotFoundError, UsageError
-from liveasr.model_list import registered
 
 
 def pull(name: str, source: str | None) -> int:
     """`liveasr models pull`."""
-    model, variant = registered(name)
+    model, variant = store.registered(name)
     if model.built_in:
         sys.stdout.write(f"{model.name} is built in; there is nothing to fetch\n")
         return 0

@@ -63,6 +63,24 @@ def registry() -> dict[str, RegisteredModel]:
     return models | parse(text, path)
 
 
+def registered(text: str) -> tuple[RegisteredModel, str | None]:
+    """The model, and the variant if one is named, of NAME or NAME:VARIANT.
+
+    Raises:
+        ModelNotFoundError: the registry knows no such model or variant.
+        RegistryError: the user's registry is malformed.
+    """
+    name, _, variant = text.partition(":")
+    models = registry()
+    model = models.get(name)
+    if model is None:
+        raise ModelNotFoundError(f"no model named {name} in the registry; known are {', '.join(models)}")
+    if variant and variant not in model.variants:
+        known = ", ".join(model.variants) or "none"
+        raise ModelNotFoundError(f"{name} has no variant {variant}; known are {known}")
+    return model, variant or None
+
+
 def installed() -> Iterator[Path]:
     """The model files in the folder, whatever they hold."""
     folder = models_folder()
@@ -116,8 +134,9 @@ def name_of(path: Path) -> str:
 def find(model: str) -> Path:
     """The file of a model given by name ("digits", or a file's name in the models folder) or by path.
 
-    A name of the registry means the default variant, or, where that is not installed, another one. Of Fun-ASR-Nano it
-    is the encoder; "fun-asr-nano" also means the published one, whatever its file is called.
+    A name of the registry means the default variant, or, where that is not installed, another one; NAME:VARIANT means
+    just that one. Of Fun-ASR-Nano it is the encoder; "fun-asr-nano" also means the published one, whatever its file is
+    called.
 
     Raises:
         ModelNotFoundError: there is none; the message says how to get it, or lists what there is.
@@ -133,10 +152,12 @@ def find(model: str) -> Path:
     path = models_folder() / f"{model}{_SUFFIX}"
     if path.is_file():
         return path
+    if ":" in model:
+        return _variant(*registered(model))
     if model == NANO:
         return _published_nano()
-    if registered := registry().get(model):
-        return _installed_variant(registered)
+    if known := registry().get(model):
+        return _installed_variant(known)
     names = ", ".join(dict.fromkeys([*DEMONSTRATION_MODELS, *map(name_of, installed())]))
     raise ModelNotFoundError(f"no model named {model} in {models_folder()}; known here: {names}")
 
@@ -186,6 +207,25 @@ def _published_nano() -> Path:
         f"{NANO} is not in {models_folder()}; get its two files with: {nano_download_command()} "
         "(it also needs the extra nano, in a checkout: make nano)"
     )
+
+
+def _variant(model: RegisteredModel, variant: str | None) -> Path:
+    """The first file of the variant that is named, or of the one that is installed."""
+    if variant is None:
+        return _installed_variant(model)
+    name, files = f"{model.name}:{variant}", model.variants[variant]
+    if not is_installed(files):
+        raise ModelNotFoundError(f"{name} is not in {models_folder()}; get it with: {download_command(name)}")
+    for other, others in model.variants.items():
+        if other == variant:  # the default comes first, and is the one that a shared encoder takes
+            break
+        if others[0] == files[0] and is_installed(others):
+            raise ModelNotFoundError(
+                f"{name} shares {files[0].name} with {model.name}:{other}, which is installed too and goes first; "
+                f"liveasr models rm {model.name}:{other}, or make one file of what you want: liveasr models pack "
+                f"{' '.join(str(installed_path(file)) for file in files)} -o {model.name}-{variant}.gguf"
+            )
+    return installed_path(files[0])
 
 
 def _installed_variant(model: RegisteredModel) -> Path:
