@@ -22,7 +22,7 @@ from liveasr.engines.base import RECOGNISER_FRONT_END, DecodeOptions, Draft
 from liveasr.engines.encoder import SanmEncoder
 from liveasr.engines.llm_process import LlmProcess, NobodyWaitsError
 from liveasr.engines.llm_running import LanguageModelDiedError
-from liveasr.engines.native import ComputeContext, Graph, Tensor, Weights
+from liveasr.engines.native import Graph, Tensor, Weights
 from liveasr.engines.prompt import LANGUAGE_NAMES, Prompt, prompt_for
 from liveasr.engines.spread import spread
 from liveasr.engines.writing import looped, most_tokens
@@ -126,7 +126,7 @@ class FunAsrNano:
         self.model = model
         self.threads = threads
         self._owns_model = owns_model
-        self._context = ComputeContext(model.weights, threads)
+        self._context = model.weights.context(threads)
         self._lane = model.language_model.lane()
 
     def decode(self, features: Float32Array, options: DecodeOptions) -> Hypothesis:

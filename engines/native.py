@@ -97,6 +97,10 @@ class Weights:
         """The tensor of that name."""
         return self._tensors[name]
 
+    def context(self, threads: int) -> "ComputeContext":
+        """What computes with these weights, one computation at a time."""
+        return ComputeContext(self, threads)
+
     @property
     def closed(self) -> bool:
         """Whether the memory is gone."""
@@ -202,7 +206,7 @@ class ComputeContext:
                 status = lib.ggml_backend_graph_compute(self._backend, plan)
                 if status != _STATUS_SUCCESS:
                     raise EngineError(f"ggml failed with status {status}")
-                return {name: _read(tensor) for name, tensor in outputs.items()}
+                return {name: read(tensor) for name, tensor in outputs.items()}
             finally:
                 lib.ggml_free(context)
 
@@ -228,7 +232,7 @@ def _write(tensor: Tensor, values: NDArray[Any]) -> None:
     ggml().ggml_backend_tensor_set(tensor, contiguous.ctypes.data, 0, contiguous.nbytes)
 
 
-def _read(tensor: Tensor) -> NDArray[Any]:
+def read(tensor: Tensor) -> NDArray[Any]:
     """A copy of a contiguous tensor: rows (T, D) or more dimensions of f32, or (T,) of i32."""
     # ggml keeps no leading 1: ne = [D, 1, 1, 1] is (D,) as well as (1, D). All floats here are rows, so one is, too.
     ne, type_id = tensor.contents.ne, int(tensor.contents.type)

@@ -18,7 +18,7 @@ from liveasr.engines.char_tokens import join_tokens
 from liveasr.engines.cif import CifPredictor, Fired
 from liveasr.engines.cmvn import Cmvn
 from liveasr.engines.encoder import SanmEncoder
-from liveasr.engines.native import ComputeContext, Graph, Tensor, Weights
+from liveasr.engines.native import Graph, Tensor, Weights
 from liveasr.engines.sanm_decoder import SanmDecoder
 from liveasr.engines.token_times import token_spans
 from liveasr.engines.tokens import TimedPiece
@@ -121,7 +121,7 @@ class Paraformer:
         self.model = model
         self._owns_model = owns_model
         self.threads = threads
-        self._context = ComputeContext(model.weights, threads)
+        self._context = model.weights.context(threads)
 
     def decode(self, features: Float32Array, options: DecodeOptions) -> Hypothesis:
         """Recognise one segment; features (T, 560) before CMVN, one row a step of 60 ms."""

@@ -4,7 +4,6 @@ import numpy as np
 
 from liveasr.engines.base import MAX_SEGMENT_MS, RECOGNISER_FRONT_END, DecodeOptions
 from liveasr.engines.chunk_encoder import ChunkEncoder
-from liveasr.engines.native import ComputeContext
 from liveasr.engines.paraformer_stream import ParaformerStream
 from liveasr.engines.streaming_model import StreamingModel
 from liveasr.errors import UsageError
@@ -29,7 +28,7 @@ class ParaformerStreaming:
         self.model = model
         self._owns_model = owns_model
         self.threads = threads
-        self._context = ComputeContext(model.weights, threads)
+        self._context = model.weights.context(threads)
 
     def stream(self, options: DecodeOptions) -> ParaformerStream:
         """A stream for a new segment."""

@@ -14,7 +14,7 @@ from liveasr.engines.base import MAX_SEGMENT_MS, RECOGNISER_FRONT_END, DecodeOpt
 from liveasr.engines.cmvn import Cmvn
 from liveasr.engines.ctc import CtcToken, collapse
 from liveasr.engines.encoder import SanmEncoder, check_tensor
-from liveasr.engines.native import ComputeContext, Graph, Tensor, Weights
+from liveasr.engines.native import Graph, Tensor, Weights
 from liveasr.engines.tokens import TimedPiece, tag_name, to_text, to_words
 from liveasr.errors import ModelFileError, UsageError
 from liveasr.gguf_file import GgufFile
@@ -107,7 +107,7 @@ class SenseVoice:
         self.model = model
         self._owns_model = owns_model
         self.threads = threads
-        self._context = ComputeContext(model.weights, threads)
+        self._context = model.weights.context(threads)
 
     def decode(self, features: Float32Array, options: DecodeOptions) -> Hypothesis:
         """Recognise one segment; features (T, 560) before CMVN, one row a step of 60 ms."""

@@ -41,6 +41,7 @@ COMMANDS = (
     "liveasr.pulling",
     "liveasr.inspecting",
     "liveasr.quantizing",
+    "liveasr.verifying",
 )
 
 # What they share.

@@ -529,6 +529,28 @@ def inspect(**settings: Any) -> int:
 
 
 @models.command()
+@click.argument("model", metavar="NAME[:VARIANT]|FILE.gguf")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@_threads_option
+def verify(**settings: Any) -> int:
+    """Check that a model file is whole, and computes on this computer what its numbers say.
+
+    It is read as a whole and compared with the SHA-256 of the registry, if that has one. Then it hears a known
+    recording of spoken digits: the encoder's output is compared with that of plain arithmetic, which knows nothing of
+    this computer's fast kernels, and the text is shown beside what is spoken. The built-in models have to hear just
+    that. The exit code is 1 where something is wrong.
+
+    \b
+    Examples:
+      liveasr models verify digits
+      liveasr models verify ~/Downloads/sensevoice-small-q8.gguf
+    """  # noqa: D301 - \b is click's mark for a block to leave as it is
+    from liveasr.verifying import verify as run
+
+    return run(**settings)
+
+
+@models.command()
 @click.argument("model", metavar="FILE.gguf|NAME")
 @click.argument("type_", metavar="TYPE", type=click.Choice(["f16", "q8_0", "q6_K", "q5_K", "q4_K_mix", "q4_K"]))
 @click.option("--output", "-o", metavar="FILE.gguf", type=_FILE, help="[default: beside the model, NAME-TYPE.gguf]")
