@@ -47,6 +47,9 @@ class LanguageModel:
         lib.llama_backend_init()
         params = lib.llama_model_default_params()
         params.n_gpu_layers = 0
+        # No weights in another order for this processor's kernels: they would be copies, and those for AMX crash where
+        # gcc 12 compiled them (it leaves out most of what describes a tile).
+        params.use_extra_bufts = False
         if offset_bytes:
             self.handle = _load_from(path, offset_bytes, params)
         else:
