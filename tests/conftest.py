@@ -12,9 +12,6 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # No test fetches a model by naming it, unless that is what it is about.
 os.environ["LIVEASR_OFFLINE"] = "1"
 
-# A shell lets its jobs in the background ignore Ctrl-C, and so would every process that a test starts and interrupts.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-
 import pytest
 from hypothesis import settings
 
@@ -30,6 +27,9 @@ SHARED_VARIABLE = "LIVEASR_SHARED"
 # A machine that others use too is no reason to fail a test for its speed.
 settings.register_profile("liveasr", deadline=None, print_blob=True)
 settings.load_profile("liveasr")
+
+# A shell lets its jobs in the background ignore Ctrl-C, and so would every process that a test starts and interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
