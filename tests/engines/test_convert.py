@@ -243,7 +243,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "size over 32 bits": (setting("output_size: 32", "output_size: 4294967296"), "config.yaml", "no whole number"),
     "section is a text": (setting("encoder_conf:\n", "encoder_conf: x\ny:\n"), "config.yaml", "no whole number"),
     "section is missing": (setting("frontend_conf:\n", "other_conf:\n"), "config.yaml", "frontend_conf.n_mels"),
-    "no weights": (drop("model.pt"), "model.pt", "cannot be read: No such file"),
+    "no weights": (drop("model.pt"), "", "has no weights: none of model.pt, model.safetensors, "),
     "weights are a folder": (into_folder("model.pt"), "model.pt", "cannot be read: Is a directory"),
     "half of the weights": (half("model.pt"), "model.pt", "is not a PyTorch checkpoint"),
     "weights are a pointer": (put("model.pt", b"version https://git-lfs.github.com/"), "model.pt", "is not a PyTorch"),
@@ -355,6 +355,8 @@ def test_broken_streaming_paraformer_is_named_with_the_reason(
         ("encoder.deep", np.zeros((1, 1, 1, 1, 1), np.float32), "no GGUF file can hold"),
         ("encoder." + "n" * 64, np.zeros(3, np.float32), "no GGUF file can hold"),
         ("encoder.\n", np.float32(1), r"'encoder.\\n'"),
+        ("encoder.\ud800", np.ones(3, np.float32), r"'encoder.\\ud800'"),
+        ("encoder.\x1b[2J", np.ones(3, np.float32), r"'encoder.\\x1b\[2J'"),
     ],
 )
 def test_tensor_that_no_gguf_file_can_hold_is_named(

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from liveasr import store
-from liveasr.engines.checkpoint import StoredTensor, read_state
+from liveasr.engines.checkpoint import read_state
 from liveasr.engines.convert import WeightType, convert
+from liveasr.engines.stored_tensor import StoredTensor
 from liveasr.errors import ModelFileError, OutputError
 from liveasr.gguf_file import GgufFile
 from tests.engines.conftest import Converted
@@ -309,7 +310,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "no size": (setting("linear_units: 64", "x: 64"), "config.yaml", "no whole number audio_encoder_conf.linear_units"),
     "heads in words": (setting("heads: 4", "heads: four"), "config.yaml", "audio_adaptor_conf.attention_heads"),
     "another width": (setting("llm_dim: 64", "llm_dim: 32"), CONFIG, "has another hidden_size than the 32 of"),
-    "no weights": (drop("model.pt"), "model.pt", "cannot be read: No such file"),
+    "no weights": (drop("model.pt"), "", "has no weights: none of model.pt, model.safetensors, "),
     "half of the weights": (half("model.pt"), "model.pt", "is not a PyTorch checkpoint"),
     "damaged weights": (damaged, "model.pt", "is damaged: Bad CRC-32"),
     "no language model": (away(LLM), LLM, "no such folder; it should hold the language model's config.json"),
