@@ -5,7 +5,8 @@ the weights (`model.pt`, or safetensors), `config.yaml`, `am.mvn` and a vocabula
 model `*.bpe.model`, for Paraformer `tokens.json`. Fun-ASR-Nano has no `am.mvn`, but a folder with the sizes and the
 tokenizer of its language model, which becomes a GGUF file of its own. Tensor names are the checkpoint's own, of the
 language model llama.cpp's. Matrices of two dimensions take the wanted type; norms, biases, FSMN kernels and whatever a
-block type cannot hold stay f32. FSMN kernels are stored taps first, (K, D).
+block type cannot hold stay f32. FSMN kernels are stored taps first, (K, D). Behind the keys of the layout stand our
+own, of where the model is from and how its features are made: docs/converting.md.
 """
 
 import contextlib
@@ -20,12 +21,15 @@ from liveasr import store
 from liveasr.engines import qwen3_layout
 from liveasr.engines.checkpoint_folder import CheckpointFolder
 from liveasr.engines.cmvn import from_kaldi
+from liveasr.engines.file_keys import add_front_end, add_provenance
 from liveasr.engines.gguf_output import OutputFile, OutputTensor, WeightType, write_files
 from liveasr.engines.layouts import FSMN_KERNELS, LAYOUTS, Layout
 from liveasr.engines.qwen3_folder import Qwen3Folder
+from liveasr.engines.release_papers import provenance_of
 from liveasr.engines.weight_files import Weights, open_weights
 from liveasr.errors import ModelFileError
 from liveasr.gguf_file import MAX_DIMS, MAX_NAME_BYTES
+from liveasr.provenance import UNKNOWN, Provenance
 from liveasr.types import Float32Array
 
 __all__ = ["WeightType", "convert", "output_files"]
@@ -41,13 +45,14 @@ def output_files(folder: Path, output: Path) -> tuple[Path, ...]:
     return (output, store.language_model_path(output)) if layout.has_language_model else (output,)
 
 
-def convert(folder: Path, output: Path, weight_type: WeightType = "f32") -> dict[Path, int]:
+def convert(folder: Path, output: Path, weight_type: WeightType = "f32", told: Provenance = UNKNOWN) -> dict[Path, int]:
     """Write the model of a checkpoint folder to its `output_files`, which appear only when all are complete.
 
     Args:
         folder: the checkpoint.
         output: the file, or the first of two.
         weight_type: of matrices.
+        told: what the caller knows of the model; the folder tells what is missing.
 
     Returns:
         The number of tensors written to each file.
@@ -55,8 +60,10 @@ def convert(folder: Path, output: Path, weight_type: WeightType = "f32") -> dict
     Raises:
         ModelFileError: the folder is not a checkpoint of a known family, or a part of it is missing or broken.
         OutputError: the output cannot be written.
+        RegistryError: the user's registry is malformed.
     """
     checkpoint, layout = _open(folder)
+    provenance = provenance_of(folder, told)
     with contextlib.ExitStack() as stack:
         weights = stack.enter_context(open_weights(folder))
         files = {output: _model(checkpoint, layout, weights, weight_type)}
@@ -65,6 +72,8 @@ def convert(folder: Path, output: Path, weight_type: WeightType = "f32") -> dict
             own = stack.enter_context(qwen3_layout.open_tensors(weights, its_folder))
             language_model = _language_model(checkpoint, its_folder, layout, own, weight_type)
             files = {store.language_model_path(output): language_model, **files}
+        for file in files.values():
+            add_provenance(file.writer, provenance)
         write_files(files)
     return {path: len(files[path].tensors) for path in reversed(files)}
 
@@ -82,8 +91,9 @@ def _model(checkpoint: CheckpointFolder, layout: Layout, weights: Weights, weigh
     """All but the language model."""
     file = OutputFile(gguf.GGUFWriter(None, layout.architecture), [])
     layout.add_metadata(file.writer, checkpoint)
+    add_front_end(file.writer, checkpoint, layout.front_end, layout.has_cmvn)
     if layout.has_cmvn:
-        cmvn = from_kaldi(checkpoint.path / "am.mvn", checkpoint.stacked_size())
+        cmvn = from_kaldi(checkpoint.path / "am.mvn", layout.front_end.dims)
         for name, vector in (("cmvn.shift", cmvn.shift), ("cmvn.scale", cmvn.scale)):
             file.tensors.append(OutputTensor(name, vector.shape, "f32", functools.partial(np.copy, vector)))
     names = [name for name in weights.tensors if name.startswith(layout.prefixes) and name not in layout.skipped]

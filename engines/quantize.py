@@ -15,6 +15,7 @@ import numpy as np
 
 from liveasr import store
 from liveasr.engines import qwen3_layout
+from liveasr.engines.file_keys import QUANTIZED_KEY, program
 from liveasr.engines.gguf_output import OutputFile, OutputTensor, TensorKind, block_values, write_files
 from liveasr.engines.layouts import LAYOUTS, Layout
 from liveasr.engines.tensor_errors import TensorClass, tensor_classes
@@ -48,6 +49,7 @@ _NOT_COPIED = (
     "general.alignment",  # the output has the usual one
     "general.file_type",
     "general.quantization_version",
+    QUANTIZED_KEY,
 )
 
 
@@ -161,7 +163,7 @@ def _check(file: GgufFile, layout: Layout, kinds: Mapping[str, TensorKind], want
 
 
 def _copy_metadata(file: GgufFile, writer: gguf.GGUFWriter, wanted: QuantizedType) -> None:
-    """All of it, in the types that it has; only empty lists, which say nothing, cannot be written."""
+    """All of it as it is, but for empty lists, which cannot be written and say nothing; and what was done here."""
     for key, value in file.metadata.items():
         kind = gguf.GGUFValueType(file.metadata_types[key])
         if key in _NOT_COPIED:
@@ -171,6 +173,7 @@ def _copy_metadata(file: GgufFile, writer: gguf.GGUFWriter, wanted: QuantizedTyp
                 writer.add_key_value(key, list(value), gguf.GGUFValueType.ARRAY, sub_type=kind)
         else:
             writer.add_key_value(key, value, kind)
+    writer.add_string(QUANTIZED_KEY, f"{wanted} from {file.weight_type} by {program()}")
     writer.add_file_type(_FILE_TYPES[wanted])
     if wanted != "f16":
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)

@@ -29,11 +29,8 @@ from liveasr.clients.writers import Format
 from liveasr.clients.ws import connect
 from liveasr.engines._library import build
 from liveasr.engines.base import MAX_SEGMENT_MS, AutoregressiveEngine, DecodeOptions
-from liveasr.engines.convert import WeightType, output_files
-from liveasr.engines.convert import convert as write_gguf
 from liveasr.errors import AudioError, LiveasrError, ModelNotFoundError, UsageError
 from liveasr.options import (
-    check_output,
     decode_options,
     notice_webrtc,
     open_model,
@@ -271,13 +268,4 @@ def bench_files(files: Sequence[Path], model: str | None, threads: int | None, r
     else:
         sys.stdout.write("".join(f"{key}: {value}\n" for key, value in about.items()))
         sys.stdout.write(f"peak memory: {peak_mb} MB\n")
-    return 0
-
-
-def convert(folder: Path, weight_type: WeightType, output: Path, force: bool) -> int:
-    """`liveasr models convert`."""
-    for path in output_files(folder, output):
-        check_output(path, force=force)
-    for path, tensors in write_gguf(folder, output, weight_type).items():
-        sys.stdout.write(f"{path}: {tensors} tensors, {path.stat().st_size / 1e6:.1f} MB\n")
     return 0
