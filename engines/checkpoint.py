@@ -16,12 +16,12 @@ import pickletools
 import struct
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from liveasr.engines.stored_tensor import StoredTensor, widened_bfloat16
 from liveasr.errors import ModelFileError
 from liveasr.types import Float32Array
 
@@ -61,15 +61,6 @@ class _Tensor(NamedTuple):
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTensor:
-    """A tensor that stays in the file until it is read."""
-
-    shape: tuple[int, ...]
-    read: Callable[[], Float32Array]
-    """All values, C-contiguous; ModelFileError if its part of the file is damaged."""
 
 
 def read_state(path: Path) -> dict[str, Float32Array]:
@@ -161,10 +152,8 @@ def _array(path: Path, archive: zipfile.ZipFile, root: str, tensor: _Tensor) -> 
     raw = _read_entry(path, archive, info, count * kind.item_bytes)
     if len(raw) < count * kind.item_bytes:  # the entry's own idea of its size may be wrong
         raise ModelFileError(path, f"a tensor reaches outside storage {key!r}")
-    if kind.name == "bfloat16":  # the upper half of a float32
-        words = np.frombuffer(raw, "<u2", count).astype(np.uint32)
-        words <<= 16
-        values = words.view(np.float32)
+    if kind.name == "bfloat16":
+        values = widened_bfloat16(np.frombuffer(raw, "<u2", count))
     else:
         values = np.frombuffer(raw, np.dtype(kind.name).newbyteorder("<"), count)
     steps = [stride * values.itemsize if n > 1 else 0 for n, stride in zip(tensor.shape, tensor.strides, strict=True)]

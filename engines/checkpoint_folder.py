@@ -10,7 +10,7 @@ import yaml
 
 from liveasr.errors import ModelFileError
 
-Settings: TypeAlias = Mapping[tuple[str, str], float | None]
+Settings: TypeAlias = Mapping[tuple[str, str], int | str | None]
 """Values by section and key."""
 _MAX_UINT32 = 2**32 - 1
 
@@ -59,11 +59,13 @@ class CheckpointFolder:
         """Values in one stacked feature frame."""
         return self.integer("frontend_conf", "n_mels") * self.integer("frontend_conf", "lfr_m")
 
-    def require_parts(self, parts: Mapping[str, str]) -> None:
-        """Refuse a model that is made of other classes."""
-        for key, kind in parts.items():
-            if self._config.get(key) != kind:
-                raise ModelFileError(self._config_path, f"has the {key} {self._config.get(key)}; only {kind} is known")
+    def require_parts(self, parts: Mapping[str, str | tuple[str, ...]]) -> None:
+        """Refuse a model that is made of other classes; where several are given, each will do."""
+        for key, kinds in parts.items():
+            known = (kinds,) if isinstance(kinds, str) else kinds
+            if self._config.get(key) not in known:
+                reason = f"has the {key} {self._config.get(key)}; only {' or '.join(known)} is known"
+                raise ModelFileError(self._config_path, reason)
 
     def require_settings(self, settings: Settings, even_if_missing: bool = False) -> None:
         """Refuse other values; a setting that is missing has this one, unless it must be there."""

@@ -1,5 +1,6 @@
 """What a model file is, from the file alone: no library is loaded for it, and no weights but the normalisation's read.
 
+Only where it does not tell its licence or its languages the registry is asked, and then it is told who says so.
 Whether it can be run is what the engines' own checks say.
 """
 
@@ -10,107 +11,21 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from liveasr import store
-from liveasr.engines import (
-    cmvn,
-    funasr_nano,
-    nano_files,
-    paraformer,
-    qwen3_layout,
-    registry,
-    sensevoice,
-    streaming_model,
-)
+from liveasr import provenance, store
+from liveasr.engines import cmvn, funasr_nano, nano_files, qwen3_layout, registry
 from liveasr.engines._library import missing_extra
-from liveasr.engines.base import RECOGNISER_FRONT_END, FrontEnd
-from liveasr.engines.layouts import LAYOUTS
+from liveasr.engines.base import FrontEnd
+from liveasr.engines.families import FAMILIES, UNKNOWN, VAD_ARCHITECTURE, Family
+from liveasr.engines.file_keys import CONVERTER_KEY, QUANTIZED_KEY
 from liveasr.errors import ModelFileError
 from liveasr.gguf_file import GgufFile
-from liveasr.types import Language
+from liveasr.model_registry import RegisteredModel
+from liveasr.provenance import Provenance
 
 CmvnPolicy: TypeAlias = cmvn.CmvnState | Literal["not used"]
-_VAD = LAYOUTS["FsmnVADStreaming"].architecture
-
-
-@dataclass(frozen=True, slots=True)
-class _Family:
-    """What the files of an architecture have in common, and under which keys they tell the rest."""
-
-    words: str
-    layers: Mapping[str, str]
-    """What they are called, and the key of their number."""
-    width: str | None
-    heads: str | None
-    languages: tuple[Language, ...]
-    """Of the released models."""
-    vocabulary: str | None = None
-    front_end: FrontEnd | None = None
-    has_cmvn: bool = False
-
-
-_FAMILIES = {
-    sensevoice.ARCHITECTURE: _Family(
-        "SenseVoiceSmall: encoder and CTC, which write a whole segment at once",
-        {"encoder blocks": "sv.num_blocks", "second-tier blocks": "sv.tp_blocks"},
-        "sv.output_size",
-        "sv.attention_heads",
-        sensevoice.SenseVoice.languages,
-        "sv.vocab_size",
-        sensevoice.SenseVoice.front_end,
-        has_cmvn=True,
-    ),
-    paraformer.ARCHITECTURE: _Family(
-        "Paraformer: encoder, predictor and decoder, which write a whole segment at once",
-        {"encoder blocks": "pf.enc.num_blocks", "decoder blocks": "pf.dec.att_layer_num"},
-        "pf.enc.output_size",
-        "pf.enc.attention_heads",
-        ("zh", "en"),
-        "pf.vocab_size",
-        paraformer.Paraformer.front_end,
-        has_cmvn=True,
-    ),
-    streaming_model.ARCHITECTURE: _Family(
-        "Paraformer, streaming: writes while the segment goes on",
-        {"encoder blocks": "pfs.enc.num_blocks", "decoder blocks": "pfs.dec.att_layer_num"},
-        "pfs.enc.output_size",
-        "pfs.enc.attention_heads",
-        ("zh", "en"),
-        "pfs.vocab_size",
-        RECOGNISER_FRONT_END,
-        has_cmvn=True,
-    ),
-    funasr_nano.ARCHITECTURE: _Family(
-        "Fun-ASR-Nano, the encoder and adaptor of it; a language model writes what they hear",
-        {
-            "encoder blocks": "funasr.enc.num_blocks",
-            "second-tier blocks": "funasr.enc.tp_blocks",
-            "adaptor blocks": "funasr.adp.n_layer",
-        },
-        "funasr.enc.output_size",
-        "funasr.enc.attention_heads",
-        funasr_nano.FunAsrNano.languages,
-        front_end=funasr_nano.FunAsrNano.front_end,
-    ),
-    qwen3_layout.ARCHITECTURE: _Family(
-        "a Qwen3 language model, as one is part of Fun-ASR-Nano",
-        {"blocks": "qwen3.block_count"},
-        "qwen3.embedding_length",
-        "qwen3.attention.head_count",
-        funasr_nano.FunAsrNano.languages,
-        "tokenizer.ggml.tokens",
-    ),
-    _VAD: _Family(
-        "FSMN-VAD: tells where there is speech",
-        {"FSMN layers": "vad.fsmn_layers"},
-        "vad.linear_dim",
-        None,
-        (),
-        front_end=FrontEnd(80, 5, 1),
-        has_cmvn=True,
-    ),
-}
+Origin: TypeAlias = Literal["file", "registry", "family"]
+"""Who says something: the file, the registry of an installed one, or every released model of the family."""
 _NO_PARAMETERS = ("cmvn.", nano_files.PACKED)
-_UNKNOWN = _Family("nothing that liveasr knows", {}, None, None, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +55,17 @@ class Inspection:
     """The largest first."""
     front_end: FrontEnd | None
     cmvn: CmvnPolicy
-    languages: tuple[Language, ...]
-    """Of the model as it was released; none: it does not depend on the language, or is not known."""
-    is_demonstration: bool
-    """Whether it is built in, and knows ten words."""
+    provenance: Provenance
+    """As the file tells it."""
+    licence: str | None
+    licence_origin: Origin | None
+    languages: tuple[str, ...]
+    """None: it does not depend on the language, or is not known."""
+    languages_origin: Origin | None
+    converter: str | None
+    """The program that made the file of a checkpoint."""
+    quantized: str | None
+    """How it was made of a larger file."""
     metadata: Mapping[str, str | int | float | bool]
     """general.* of the file, without that prefix."""
     companion: str | None
@@ -159,15 +81,19 @@ def inspect(file: GgufFile) -> Inspection:
 
     Raises:
         ModelFileError: it names no architecture.
+        RegistryError: the user's registry is malformed.
     """
     architecture = file.architecture
-    family = _FAMILIES.get(architecture, _UNKNOWN)
+    family = FAMILIES.get(architecture, UNKNOWN)
     companion = _companion(file)
     try:
         policy, reason = _policy(file, family), _reason(file, companion)
     except ModelFileError as error:  # its normalisation is of a type that no engine reads
         policy, reason = "unusable", f"{error.reason}; {_way_out(file)}"
-    is_demonstration = store.is_demonstration(file.path)
+    said = provenance.read(file)
+    registered = None if said.licence_words and said.languages else store.model_of(file.path)
+    licence, licence_origin = _licence(said, registered)
+    languages, languages_origin = _languages(said, registered, family)
     return Inspection(
         path=str(file.path),
         architecture=architecture,
@@ -181,8 +107,13 @@ def inspect(file: GgufFile) -> Inspection:
         types=_types(file),
         front_end=family.front_end,
         cmvn=policy,
-        languages=("en",) if is_demonstration else tuple(each for each in family.languages if each != "auto"),
-        is_demonstration=is_demonstration,
+        provenance=said,
+        licence=licence,
+        licence_origin=licence_origin,
+        languages=languages,
+        languages_origin=languages_origin,
+        converter=_text(file, CONVERTER_KEY),
+        quantized=_text(file, QUANTIZED_KEY),
         metadata=_general(file),
         companion=None if companion is None else str(companion),
         packed_bytes=file.tensors[nano_files.PACKED].size_bytes if companion == file.path else 0,
@@ -198,6 +129,28 @@ def _count(file: GgufFile, key: str | None) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def _text(file: GgufFile, key: str) -> str | None:
+    value = file.metadata.get(key)
+    return value if isinstance(value, str) else None
+
+
+def _licence(said: Provenance, registered: RegisteredModel | None) -> tuple[str | None, Origin | None]:
+    if said.licence_words:
+        return said.licence_words, "file"
+    return (registered.licence, "registry") if registered and registered.licence else (None, None)
+
+
+def _languages(
+    said: Provenance, registered: RegisteredModel | None, family: Family
+) -> tuple[tuple[str, ...], Origin | None]:
+    if said.languages:
+        return said.languages, "file"
+    if registered and registered.languages:
+        return registered.languages, "registry"
+    languages = tuple(each for each in family.languages if each != "auto")
+    return languages, "family" if languages else None
+
+
 def _types(file: GgufFile) -> tuple[TypeShare, ...]:
     shares: dict[str, TypeShare] = {}
     for info in file.tensors.values():
@@ -208,7 +161,7 @@ def _types(file: GgufFile) -> tuple[TypeShare, ...]:
     return tuple(sorted(shares.values(), key=lambda share: -share.bytes))
 
 
-def _policy(file: GgufFile, family: _Family) -> CmvnPolicy:
+def _policy(file: GgufFile, family: Family) -> CmvnPolicy:
     if family.front_end is None or not family.has_cmvn:
         return "not used"
     return cmvn.state_of(file, family.front_end.dims)
@@ -239,7 +192,7 @@ def _companion(file: GgufFile) -> Path | None:
 
 def _reason(file: GgufFile, companion: Path | None) -> str | None:
     """Why a file does not run, and what to do."""
-    if file.architecture == _VAD:
+    if file.architecture == VAD_ARCHITECTURE:
         is_built_in = file.path.samefile(store.built_in(store.VAD_MODEL))
         return (
             None if is_built_in else "speech is found by the FSMN-VAD that is built in; there is no way to name another"

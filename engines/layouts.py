@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import gguf
 
 from liveasr import store
+from liveasr.engines.base import RECOGNISER_FRONT_END, FrontEnd
 from liveasr.engines.checkpoint_folder import CheckpointFolder, Settings
 from liveasr.engines.gguf_output import TensorKind, block_values
 from liveasr.errors import ModelFileError
@@ -64,6 +65,8 @@ class Layout:
     never_shrunk: tuple[str, ...] = ()
     """Names that stay f32 in every file."""
     matrices_shrink: bool = True
+    front_end: FrontEnd = RECOGNISER_FRONT_END
+    """What its features have to be; there is no other that the program makes."""
     has_cmvn: bool = True
     has_language_model: bool = False
     """Which goes into a file of its own."""
@@ -212,5 +215,11 @@ LAYOUTS = {
         has_language_model=True,
         sensitive=(*_SENSITIVE, *_SENSITIVE_OF_QWEN3),
     ),
-    "FsmnVADStreaming": Layout("fsmn-vad", ("encoder.",), _add_fsmn_vad, matrices_shrink=False),
+    "FsmnVADStreaming": Layout(
+        "fsmn-vad",
+        ("encoder.",),
+        _add_fsmn_vad,
+        matrices_shrink=False,
+        front_end=FrontEnd(mel_bins=80, lfr_m=5, lfr_n=1),
+    ),
 }

@@ -15,6 +15,7 @@ import numpy as np
 
 from liveasr import store
 from liveasr.engines import nano_files, qwen3_layout
+from liveasr.engines.file_keys import QUANTIZED_KEY, program
 from liveasr.engines.gguf_output import OutputFile, OutputTensor, TensorKind, block_values, copy_metadata, write_files
 from liveasr.engines.layouts import LAYOUTS, Layout
 from liveasr.engines.tensor_errors import TensorClass, tensor_classes
@@ -43,7 +44,7 @@ _FILE_TYPES: Mapping[QuantizedType, gguf.LlamaFileType] = {
     "q4_K": gguf.LlamaFileType.MOSTLY_Q4_K_S,
     "q4_K_mix": gguf.LlamaFileType.MOSTLY_Q4_K_M,
 }
-_NOT_COPIED = ("general.file_type", "general.quantization_version")
+_NOT_COPIED = ("general.file_type", "general.quantization_version", QUANTIZED_KEY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,9 @@ def _check(file: GgufFile, layout: Layout, kinds: Mapping[str, TensorKind], want
 
 
 def _copy_metadata(file: GgufFile, writer: gguf.GGUFWriter, wanted: QuantizedType) -> None:
+    """All of it as it is, and what was done here."""
     copy_metadata(file, writer, but=_NOT_COPIED)
+    writer.add_string(QUANTIZED_KEY, f"{wanted} from {file.weight_type} by {program()}")
     writer.add_file_type(_FILE_TYPES[wanted])
     if wanted != "f16":
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)

@@ -1,20 +1,21 @@
 """The language model of a Fun-ASR-Nano as a `qwen3` file that llama.cpp opens: its metadata, and its tensors' names."""
 
+import contextlib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from typing import NamedTuple
 
 import gguf
 
 from liveasr import store
-from liveasr.engines.checkpoint import StoredTensor
 from liveasr.engines.checkpoint_folder import CheckpointFolder
 from liveasr.engines.gguf_output import WeightType
 from liveasr.engines.qwen3_folder import Qwen3Folder
+from liveasr.engines.weight_files import Weights, has_weights, open_weights
 from liveasr.errors import ModelFileError
 
 ARCHITECTURE = store.LANGUAGE_MODEL_ARCHITECTURE
-PREFIX = "llm."
-"""Of the language model's tensors in a checkpoint."""
+_PREFIX = "llm."
+"""Of the language model's tensors, where they lie among those of the whole checkpoint."""
 _USUAL_FOLDER = "Qwen3-0.6B"
 _END_OF_TEXT = "<|endoftext|>"
 _EMBEDDING = "model.embed_tokens.weight"
@@ -37,6 +38,13 @@ _BLOCK_NAMES = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
+
+
+class OwnWeights(NamedTuple):
+    """Weights, and how the names of those begin that are the language model's."""
+
+    weights: Weights
+    prefix: str
 
 
 def language_model_folder(checkpoint: CheckpointFolder) -> Qwen3Folder:
@@ -65,28 +73,49 @@ def add_metadata(writer: gguf.GGUFWriter, folder: Qwen3Folder, weight_type: Weig
     _add_tokenizer(writer, folder)
 
 
-def tensor_names(path: Path, state: Mapping[str, StoredTensor], folder: Qwen3Folder) -> dict[str, str]:
+@contextlib.contextmanager
+def open_tensors(weights: Weights, folder: Qwen3Folder) -> Iterator[OwnWeights]:
+    """The language model's part of a checkpoint, or the weights in its own folder where the checkpoint has none of it.
+
+    Args:
+        weights: of the checkpoint.
+        folder: of the language model.
+
+    Raises:
+        ModelFileError: there are none, or their file is broken.
+    """
+    if any(name.startswith(_PREFIX) for name in weights.tensors):
+        yield OwnWeights(weights, _PREFIX)
+    elif has_weights(folder.path):
+        with open_weights(folder.path) as own:
+            yield OwnWeights(own, "")
+    else:
+        reason = f"has no tensors named {_PREFIX}, of the language model, and {folder.path} has no weights of its own"
+        raise ModelFileError(weights.path, reason)
+
+
+def tensor_names(own: OwnWeights, folder: Qwen3Folder) -> dict[str, str]:
     """The names of the language model's tensors in the file, by those in the checkpoint and in its order.
 
     Args:
-        path: the checkpoint's file, for errors.
-        state: its tensors.
+        own: has the tensors.
         folder: says how many blocks there are, and whether the output is the input's.
 
     Raises:
         ModelFileError: a tensor is missing, or there is one that no Qwen3 has, or the vocabulary has another size.
     """
+    (path, tensors), prefix = (own.weights.path, own.weights.tensors), own.prefix
     names = {}
     for theirs, ours in _expected_names(folder):
-        names[PREFIX + theirs] = ours
-        if PREFIX + theirs not in state:
-            raise ModelFileError(path, f"has no tensor {PREFIX + theirs}")
+        names[prefix + theirs] = ours
+        if prefix + theirs not in tensors:
+            raise ModelFileError(path, f"has no tensor {prefix + theirs}")
     has_copy = folder.has_tied_embeddings
-    found = [name for name in state if name.startswith(PREFIX) and not (has_copy and name == PREFIX + _OUTPUT)]
+    found = [name for name in tensors if name.startswith(prefix) and not (has_copy and name == prefix + _OUTPUT)]
     for name in found:
         if name not in names:
             raise ModelFileError(path, f"has a tensor {name!r}, which is not of a Qwen3 as {folder.config_path} says")
-    shape = state[PREFIX + _EMBEDDING].shape
+    shape = tensors[prefix + _EMBEDDING].shape
     if shape != (folder.integer("vocab_size"), folder.integer("hidden_size")):
         raise ModelFileError(folder.config_path, f"has another vocab_size or hidden_size than the embedding: {shape}")
     return {name: names[name] for name in found}

@@ -340,9 +340,10 @@ def test_a_converted_nano_is_two_files_and_both_are_told(run: Run, golden: Path,
     model, language_model = tmp_path / "nano.gguf", tmp_path / "nano-llm.gguf"
     result = run("models", "convert", golden / "nano-tiny", "--output", model)
     assert (result.code, result.err) == (0, "")
-    first, second = result.out.splitlines()
+    first, second, note = result.out.splitlines()
     assert first.startswith(f"{model}: 105 tensors, ")
     assert second.startswith(f"{language_model}: 24 tensors, ")
+    assert note.endswith("does not tell the model's name, licence, source; say it with --name --licence --source")
     assert {model, language_model} == set(tmp_path.iterdir())
 
 
@@ -519,7 +520,10 @@ def test_a_slip_in_the_command_is_told_with_exit_code_2(arguments: list[str], ru
         (["models", "list"], ["--json", "models.toml", "to convert"]),
         (["models", "pull"], ["NAME[:VARIANT]", "--from", "modelscope", "HF_ENDPOINT", "HF_TOKEN", "Examples:"]),
         (["models", "rm"], ["NAME[:VARIANT]", "--yes", "Examples:"]),
-        (["models", "convert"], ["DIR", "--type", "--output", "--force"]),
+        (
+            ["models", "convert"],
+            ["DIR", "--type", "--output", "--force", "--licence", "README.md", "Examples:"],
+        ),
     ],
     ids=lambda part: " ".join(part) if isinstance(part, list) else str(part),
 )

@@ -147,25 +147,48 @@ def test_a_normalisation_that_no_engine_reads_is_why_it_does_not_run(run: Run, t
 
 def test_name_author_licence_and_source_are_shown(run: Run, tmp_path: Path) -> None:
     metadata: Metadata = {
+        "liveasr.revision": "1f2e3d4c",
+        "liveasr.converter": "liveasr 9",
+        "liveasr.quantized": "q8_0 from f16 by liveasr 10",
+        "general.languages": ["en", "xx"],
         "general.name": "Ten Words",
         "general.organization": "liveasr",
         "general.license": "cc-by-sa-4.0",
         "general.source.url": "https://example.org/ten-words",
     }
     said = spoken(run, edited(DIGITS, tmp_path / "m.gguf", metadata=metadata))
-    for words in ("name Ten Words", "author liveasr", "licence cc-by-sa-4.0", "source https://example.org/ten-words"):
+    for words in (
+        "name Ten Words",
+        "author liveasr",
+        "licence cc-by-sa-4.0",
+        "source https://example.org/ten-words",
+        "revision 1f2e3d4c",
+        "languages English, xx",
+        "made by liveasr 9, q8_0 from f16 by liveasr 10",
+    ):
         assert words in said
 
 
-def test_what_is_not_said_is_said_to_be_missing(run: Run) -> None:
-    assert "licence not in the file" in spoken(run, "digits")
+def test_what_is_not_said_is_said_to_be_missing(run: Run, tmp_path: Path) -> None:
+    path = edited(DIGITS, tmp_path / "m.gguf", metadata={"liveasr.converter": None})
+    said = spoken(run, path)
+    for label in ("name", "author", "licence", "source"):
+        assert f"{label} not in the file" in said
+    facts = told(run, path)
+    assert (facts["licence"], facts["licence_origin"]) == (None, None)
+    assert "revision" not in said
+    assert "made by" not in said
 
 
 def test_metadata_cannot_write_on_the_terminal(run: Run, tmp_path: Path) -> None:
     path = edited(
         DIGITS,
         tmp_path / "m.gguf",
-        metadata={"general.name": "\x1b[2Jgone\nruns here yes", "general.license": "L" * 9000},
+        metadata={
+            "general.name": "\x1b[2Jgone\nruns here yes",
+            "general.license": "L" * 9000,
+            "liveasr.converter": "\x1b[2J",
+        },
     )
     shown = run("models", "inspect", path).out
     assert "\x1b" not in shown
@@ -174,11 +197,52 @@ def test_metadata_cannot_write_on_the_terminal(run: Run, tmp_path: Path) -> None
     assert "L" * 301 not in "".join(shown.split())
 
 
-def test_the_languages_of_a_demonstration_are_not_those_of_the_released_model(run: Run, tmp_path: Path) -> None:
-    assert told(run, "digits")["languages"] == ["en"]
-    assert "zero to nine" in spoken(run, "digits")
-    copy = Path(shutil.copyfile(DIGITS, tmp_path / "m.gguf"))
-    assert "Cantonese" in spoken(run, copy)
+def test_a_demonstration_says_so_wherever_its_file_lies(run: Run, tmp_path: Path) -> None:
+    for model in ("digits", Path(shutil.copyfile(DIGITS, tmp_path / "m.gguf"))):
+        said = spoken(run, model)
+        assert "name digits, a demonstration: ten English words author liveasr" in said
+        assert "languages English made by" in said
+        facts = told(run, model)
+        assert (facts["languages"], facts["languages_origin"]) == (["en"], "file")
+
+
+def test_languages_of_a_file_that_says_none_are_those_of_its_family(run: Run, tmp_path: Path) -> None:
+    path = edited(DIGITS, tmp_path / "m.gguf")
+    assert told(run, path)["languages_origin"] == "family"
+    words = "languages Mandarin, English, Cantonese, Japanese, Korean (of the released model; the file does not say)"
+    assert words in spoken(run, path)
+
+
+@pytest.mark.parametrize(
+    ("name", "licence", "languages"),
+    [
+        ("sensevoice-small-q8", "FunASR Model License 1.1", ["zh", "yue", "en", "ja", "ko"]),
+        ("paraformer-f16", None, ["zh", "en"]),
+        ("paraformer-streaming", None, ["zh", "en"]),
+    ],
+)
+def test_the_registry_speaks_for_an_installed_file_that_says_nothing(
+    run: Run, tmp_path: Path, name: str, licence: str | None, languages: list[str]
+) -> None:
+    folder = tmp_path / "no models"
+    folder.mkdir()
+    path = edited(DIGITS, folder / f"{name}.gguf")
+    for model in (name, path, folder / ".." / folder.name / path.name):
+        facts = told(run, model)
+        assert (facts["licence"], facts["licence_origin"]) == (licence, "registry" if licence else None)
+        assert (facts["languages"], facts["languages_origin"]) == (languages, "registry")
+    said = spoken(run, name)
+    assert said.count("(as the registry says; the file does not)") == (1 if licence is None else 2)
+    elsewhere = edited(DIGITS, tmp_path / path.name)
+    assert told(run, elsewhere)["licence"] is None
+
+
+def test_what_an_installed_file_says_stands_above_the_registry(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "no models").mkdir()
+    shutil.copyfile(DIGITS, tmp_path / "no models" / "sensevoice-small-f16.gguf")
+    facts = told(run, "sensevoice-small-f16")
+    assert (facts["licence_origin"], facts["languages_origin"]) == ("file", "file")
+    assert facts["licence"].startswith("CC BY-SA 4.0")
 
 
 # What does not run.

@@ -29,6 +29,7 @@ FRONT_DOOR = (
     "liveasr.gguf_file",
     "liveasr.model_registry",
     "liveasr.store",
+    "liveasr.provenance",
     "liveasr.__version__",
 )
 
@@ -40,6 +41,7 @@ COMMANDS = (
     "liveasr.model_list",
     "liveasr.pulling",
     "liveasr.inspecting",
+    "liveasr.converting",
     "liveasr.quantizing",
     "liveasr.verifying",
 )
@@ -59,6 +61,7 @@ MAY_IMPORT = {
     "liveasr.models": (),
     "liveasr.gguf_file": ("liveasr.types", "liveasr.errors"),
     "liveasr.model_registry": ("liveasr.errors",),
+    "liveasr.provenance": ("liveasr.gguf_file",),
     "liveasr.store": (
         "liveasr.types",
         "liveasr.errors",

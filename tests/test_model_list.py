@@ -13,6 +13,7 @@ import pytest
 from liveasr import store
 from liveasr.errors import ModelNotFoundError, UsageError
 from liveasr.model_list import list_models, listed, remove
+from tests.helpers import Metadata, edited
 from tests.models import write_model
 
 
@@ -99,6 +100,41 @@ def test_the_table_has_a_line_a_variant(folder: Path, capsys: pytest.CaptureFixt
         if row.licence:
             columns.add(text.rindex(row.licence))
     assert len(columns) == 1
+
+
+def test_a_file_of_ones_own_tells_its_languages_and_licence(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said: Metadata = {"general.license": "MIT", "general.languages": ["fr", "de"]}
+    edited(store.built_in("digits"), folder / "mine.gguf", metadata=said)
+    edited(store.built_in("digits"), folder / "silent.gguf")
+    rows = {row.name: row for row in listed()}
+    assert (rows["mine"].variant, rows["mine"].languages, rows["mine"].licence) == ("f32", ("fr", "de"), "MIT")
+    assert (rows["silent"].languages, rows["silent"].licence) == ((), None)
+    assert list_models(as_json=False) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "fr de" in lines[-2]
+    assert lines[-2].endswith("MIT")
+
+
+def test_a_converted_file_tells_more_than_the_registry(folder: Path) -> None:
+    path = edited(store.built_in("digits"), folder / "paraformer-streaming.gguf")
+    (row,) = (row for row in listed() if row.name == "paraformer-streaming")
+    assert (row.state, row.variant, row.files) == ("installed", None, (str(path),))
+    assert (row.languages, row.licence) == (("zh", "en"), "as its model card says")
+    edited(store.built_in("digits"), path, metadata={"general.license": "MIT", "general.languages": ["fr"]})
+    (row,) = (row for row in listed() if row.name == "paraformer-streaming")
+    assert (row.languages, row.licence, row.size_bytes) == (("fr",), "MIT", path.stat().st_size)
+    path.write_bytes(b"GGUF")
+    assert states()["paraformer-streaming"] == "damaged"
+
+
+def test_what_a_file_says_cannot_break_the_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said: Metadata = {"general.license": "\x1b[2J\n" + "L" * 9000, "general.languages": ["en\n", "fr"]}
+    edited(store.built_in("digits"), folder / "mine.gguf", metadata=said)
+    assert list_models(as_json=False) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert len(out.splitlines()) == 1 + len(listed())
+    assert "L" * 301 not in out
 
 
 def test_json_has_every_variant_whole(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

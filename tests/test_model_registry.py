@@ -41,6 +41,12 @@ def test_an_only_variant_is_the_default() -> None:
     assert list(parse(text, ORIGIN)["a"].variants) == ["x"]
 
 
+def test_a_model_may_have_checkpoints_and_no_licence_of_its_own() -> None:
+    text = MODEL.replace("HASH", HASH).replace('licence = "MIT"', 'checkpoints = ["me/mine", "us/mine"]')
+    (model,) = parse(text, ORIGIN).values()
+    assert (model.licence, model.checkpoints) == (None, ("me/mine", "us/mine"))
+
+
 def test_an_empty_registry_has_no_models() -> None:
     assert parse("", ORIGIN) == {}
 
@@ -51,8 +57,9 @@ def test_an_empty_registry_has_no_models() -> None:
         ("[mine]", "[mine", r"is not TOML: Expected .*line 2"),
         ("[mine]", '["My:model"]', r"'My:model': a model's name has small letters"),
         ("[mine]", "other = 1\n[mine]", r"other: Expected `object`, got `int`"),
-        ('licence = "MIT"', "", r"mine: Object missing required field `licence`"),
-        ('licence = "MIT"', "licence = 1", r"mine\.licence: Expected `str`, got `int`"),
+        ('licence = "MIT"', "licence = 1", r"mine\.licence: Expected `str \| null`, got `int`"),
+        ("[mine]", '[mine]\ncheckpoints = ["me"]', r"mine\.checkpoints\[0\]: Expected `str` matching regex"),
+        ("[mine]", '[mine]\ncheckpoints = "me/mine"', r"mine\.checkpoints: Expected `array`, got `str`"),
         ('["zh", "en"]', '["zh", 1]', r"mine\.languages\[1\]: Expected `str`, got `int`"),
         ("default", "defualt", r"mine: Object contains unknown field `defualt`"),
         ('default = "q8"', "", r"mine\.default: one of f16, q8 was expected, not None"),

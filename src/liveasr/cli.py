@@ -51,6 +51,22 @@ _offline_option = click.option(
     "--offline", is_flag=True, expose_value=False, callback=_forbid_fetching,
     help="Never fetch a model; else one that is named and not installed is fetched.  [env: LIVEASR_OFFLINE]",
 )  # fmt: skip
+
+
+def _one_line(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
+    from liveasr.provenance import MAX_CHARACTERS
+
+    if text is not None and not (text.strip() and text.isprintable() and len(text) <= MAX_CHARACTERS):
+        raise click.BadParameter(f"a text of one line and at most {MAX_CHARACTERS} characters was expected")
+    return text
+
+
+def _web_page(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
+    if url is not None and not url.startswith(("https://", "http://")):
+        raise click.BadParameter(f"{url}: a URL was expected, as https://huggingface.co/OWNER/NAME")
+    return _one_line(context, parameter, url)
+
+
 _partials_option = click.option(
     "--partials", metavar="NAME[:VARIANT]|FILE.gguf|none",
     help="Another model for the text while someone speaks; --model then has the last word.  "
@@ -477,14 +493,31 @@ def rm(name: str, yes: bool) -> int:
               help="How matrices are stored.")  # fmt: skip
 @click.option("--output", "-o", metavar="FILE.gguf", type=_FILE, required=True)
 @click.option("--force", is_flag=True, help="Replace the output if it exists.")
+@click.option("--name", callback=_one_line, help="What the model is called.")
+@click.option("--author", callback=_one_line, help="Who made it.")
+@click.option("--licence", callback=_one_line, help="Under which licence, as Apache-2.0.")
+@click.option("--source", metavar="URL", callback=_web_page, help="Where the checkpoint is from.")
+@click.option("--revision", callback=_one_line, help="Its version there, as a commit.")
 def convert(**settings: Any) -> int:
     """Convert a released checkpoint to a GGUF file.
 
-    DIR holds model.pt, config.yaml, am.mvn and, for SenseVoice, *.bpe.model, for Paraformer, tokens.json. Fun-ASR-Nano
-    has no am.mvn, but the folder of its language model, which is written beside FILE.gguf, to FILE-llm.gguf. Nothing in
-    model.pt is executed, and PyTorch is not needed.
-    """
-    from liveasr.commands import convert as run
+    DIR holds the weights, config.yaml, am.mvn and, for SenseVoice, *.bpe.model, for Paraformer, tokens.json.
+    Fun-ASR-Nano has no am.mvn, but the folder of its language model, which is written beside FILE.gguf, to
+    FILE-llm.gguf.
+
+    The weights are model.pt, else model.safetensors, else the shards of model.safetensors.index.json. Nothing in
+    model.pt is executed, and PyTorch is not needed. A front end that this program does not have is refused.
+
+    The file tells where it is from, and `liveasr models inspect` shows it. What no option says is taken from README.md
+    (its licence and languages), from configuration.json, and from the path of a folder in the cache of Hugging Face.
+    What nobody says is left out.
+
+    \b
+    Examples:
+      liveasr models convert SenseVoiceSmall/ -o sensevoice-small-f16.gguf
+      liveasr models convert mine/ -o mine.gguf --name Mine --licence CC-BY-4.0
+    """  # noqa: D301 - \b is click's mark for a block to leave as it is
+    from liveasr.converting import convert as run
 
     return run(**settings)
 

@@ -29,8 +29,6 @@ from liveasr.clients.writers import Format
 from liveasr.clients.ws import connect
 from liveasr.engines._library import build
 from liveasr.engines.base import MAX_SEGMENT_MS, AutoregressiveEngine, DecodeOptions
-from liveasr.engines.convert import WeightType, output_files
-from liveasr.engines.convert import convert as write_gguf
 from liveasr.engines.pack import pack as write_packed
 from liveasr.errors import AudioError, LiveasrError, ModelNotFoundError, UsageError
 from liveasr.options import (
@@ -280,13 +278,4 @@ def pack(model: str, language_model: Path | None, output: Path, force: bool) -> 
     check_output(output, force=force)
     write_packed(store.find(model), language_model, output)
     sys.stdout.write(f"{output}: {output.stat().st_size / 1e6:.1f} MB\n")
-    return 0
-
-
-def convert(folder: Path, weight_type: WeightType, output: Path, force: bool) -> int:
-    """`liveasr models convert`."""
-    for path in output_files(folder, output):
-        check_output(path, force=force)
-    for path, tensors in write_gguf(folder, output, weight_type).items():
-        sys.stdout.write(f"{path}: {tensors} tensors, {path.stat().st_size / 1e6:.1f} MB\n")
     return 0

@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from liveasr import store
-from liveasr.engines.inspection import CmvnPolicy, Inspection
+from liveasr.engines.inspection import CmvnPolicy, Inspection, Origin
 from liveasr.engines.inspection import inspect as look_into
 from liveasr.gguf_file import GgufFile
-from liveasr.types import Language
 
 _COLUMNS = 80
 _LABEL_COLUMNS = 14
 _LONGEST_VALUE = 300
-"""Characters, so that a licence in full does not fill the screen."""
+"""Characters, so that a reason does not fill the screen."""
 _CMVN_WORDS: dict[CmvnPolicy, str] = {
     "applied": "applied",
     "missing": "missing: the model runs without it, a little less accurate; pass --cmvn am.mvn",
@@ -24,20 +23,17 @@ _CMVN_WORDS: dict[CmvnPolicy, str] = {
     "unusable": "not applied: its values normalise nothing; pass --cmvn am.mvn, or convert the checkpoint again",
     "not used": "none: the model takes its features as they are",
 }
-_LANGUAGE_WORDS: dict[Language, str] = {
+_LANGUAGE_WORDS: dict[str, str] = {
     "zh": "Mandarin",
     "en": "English",
     "yue": "Cantonese",
     "ja": "Japanese",
     "ko": "Korean",
 }
-_METADATA = {
-    "name": ("name", "basename"),
-    "author": ("author", "organization", "quantized_by"),
-    "licence": ("license", "license.name", "license.link"),
-    "source": ("source.url", "source.repo_url", "url", "repo_url", "source.huggingface.repository"),
+_ORIGIN_WORDS: dict[Origin | None, str] = {
+    "registry": " (as the registry says; the file does not)",
+    "family": " (of the released model; the file does not say)",
 }
-"""Label -> keys of general.*, those of the gguf package, the best first."""
 _UNTOLD = "not in the file"
 
 
@@ -60,10 +56,16 @@ def _screen(found: Inspection) -> Iterator[str]:
     yield from _tensors(found)
     yield from _entry("front end", _front_end(found))
     yield from _entry("CMVN", _CMVN_WORDS[found.cmvn])
-    for label, keys in _METADATA.items():
-        values = [str(found.metadata[key]) for key in keys if key in found.metadata]
-        yield from _entry(label, values[0] if values else _UNTOLD)
+    said = found.provenance
+    yield from _entry("name", said.name or _UNTOLD)
+    yield from _entry("author", said.author or said.organization or _UNTOLD)
+    yield from _entry("licence", _with_origin(found.licence or _UNTOLD, found.licence_origin))
+    yield from _entry("source", said.source or said.repository or _UNTOLD)
+    if said.revision:
+        yield from _entry("revision", said.revision)
     yield from _entry("languages", _languages(found))
+    if made := ", ".join(filter(None, (found.converter, found.quantized))):
+        yield from _entry("made by", made)
     if found.packed_bytes:
         yield from _entry("other part", f"a language model in this file, {found.packed_bytes / 1e6:,.1f} MB")
     elif found.companion is not None:
@@ -111,9 +113,11 @@ def _front_end(found: Inspection) -> str:
 
 
 def _languages(found: Inspection) -> str:
-    if found.is_demonstration:
-        return "English, and of it the digits zero to nine: a demonstration"
     if found.languages:
-        names = ", ".join(_LANGUAGE_WORDS[language] for language in found.languages)
-        return f"{names} (of the released model; the file does not say)"
+        names = ", ".join(_LANGUAGE_WORDS.get(code, code) for code in found.languages)
+        return _with_origin(names, found.languages_origin)
     return "any" if found.front_end else "not known"
+
+
+def _with_origin(text: str, origin: Origin | None) -> str:
+    return f"{text}{_ORIGIN_WORDS.get(origin, '')}"

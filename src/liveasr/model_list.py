@@ -4,18 +4,19 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import click
 
-from liveasr import store
+from liveasr import provenance, store
 from liveasr.errors import ModelError, ModelNotFoundError, OutputError, UsageError
 from liveasr.gguf_file import GgufFile
 from liveasr.model_registry import RegisteredModel
 
 State: TypeAlias = Literal["built-in", "installed", "begun", "available", "to convert", "damaged"]
+_UNTOLD_LICENCE = "as its model card says"
 _HEADER = ("STATE", "MODEL", "SIZE", "LANGUAGES", "LICENCE")
 
 
@@ -46,7 +47,7 @@ def listed() -> list[ListedModel]:
     registry = store.registry()
     rows = [row for model in registry.values() for row in _registered(model)]
     known = {path for row in rows for path in row.files}
-    rows += [_unregistered(path) for path in store.installed() if str(path) not in known]
+    rows += [_from_file(path) for path in store.installed() if str(path) not in known]
     return rows
 
 
@@ -91,8 +92,11 @@ def _registered(model: RegisteredModel) -> Iterator[ListedModel]:
         yield _row(model, None, "built-in", [store.built_in(model.name)])
         return
     if model.instead is not None:
-        path = store.models_folder() / f"{model.name}.gguf"
-        yield _row(model, None, "installed" if path.is_file() else "to convert", [path])
+        path = store.converted_path(model)
+        if path.is_file():
+            yield _from_file(path, model)
+        else:
+            yield _row(model, None, "to convert", [path])
     for variant, files in model.variants.items():
         paths = [store.installed_path(file) for file in files]
         state: State = "available"
@@ -113,20 +117,26 @@ def _row(
         size_bytes = sum(path.stat().st_size for path in here)
     default = variant is not None and variant == next(iter(model.variants))
     files = tuple(map(str, here))
-    return ListedModel(
-        model.name, variant, default, state, files, size_bytes, model.languages, model.licence, model.instead
-    )
+    licence = model.licence or _UNTOLD_LICENCE
+    return ListedModel(model.name, variant, default, state, files, size_bytes, model.languages, licence, model.instead)
 
 
-def _unregistered(path: Path) -> ListedModel:
-    """A file that was converted, quantised or put here."""
-    kind: str | None = None
-    size_bytes: int | None = None
-    state: State = "damaged"
+def _from_file(path: Path, model: RegisteredModel | None = None) -> ListedModel:
+    """A file that was converted, quantised or put here; what it says of itself stands above what the registry says."""
+    row = ListedModel(path.stem, None, False, "damaged", (str(path),), None, (), None, None)
+    if model is not None:
+        row = replace(_row(model, None, "installed", [path]), state="damaged")
     with contextlib.suppress(ModelError, OSError), GgufFile(path) as file:
-        kind, state = file.weight_type, "installed"
-        size_bytes = path.stat().st_size
-    return ListedModel(path.stem, kind, False, state, (str(path),), size_bytes, (), None, None)
+        said = provenance.read(file)
+        row = replace(
+            row,
+            variant=None if model else file.weight_type,
+            state="installed",
+            size_bytes=path.stat().st_size,
+            languages=said.languages or row.languages,
+            licence=said.licence_words or row.licence,
+        )
+    return row
 
 
 def _cells(row: ListedModel) -> tuple[str, ...]:

@@ -39,12 +39,15 @@ class RegisteredModel:
 
     name: str
     languages: tuple[str, ...]
-    licence: str
+    licence: str | None
+    """None where only its model card says it."""
     variants: Mapping[str, tuple[RegisteredFile, ...]]
     """The default first."""
     built_in: bool = False
     instead: str | None = None
     """How to get it, where it cannot be fetched."""
+    checkpoints: tuple[str, ...] = ()
+    """Repositories, OWNER/NAME, of the checkpoint that it is made of."""
 
 
 class _FileTable(msgspec.Struct, rename="kebab", forbid_unknown_fields=True):
@@ -59,11 +62,12 @@ class _FileTable(msgspec.Struct, rename="kebab", forbid_unknown_fields=True):
 
 class _ModelTable(msgspec.Struct, rename="kebab", forbid_unknown_fields=True):
     languages: list[str]
-    licence: str
+    licence: str | None = None
     variants: dict[str, list[Any]] = {}
     default: str | None = None
     built_in: bool = False
     instead: str | None = None
+    checkpoints: list[Annotated[str, msgspec.Meta(pattern="^[^/]+/[^/]+$")]] = []
 
 
 _Table = TypeVar("_Table", _FileTable, _ModelTable)
@@ -99,7 +103,15 @@ def _model(name: str, table: Any, origin: Path) -> RegisteredModel:
             known = ", ".join(variants)
             raise RegistryError(origin, f"{name}.default: one of {known} was expected, not {model.default!r}")
         variants = {default: variants[default], **variants}
-    return RegisteredModel(name, tuple(model.languages), model.licence, variants, model.built_in, model.instead)
+    return RegisteredModel(
+        name,
+        tuple(model.languages),
+        model.licence,
+        variants,
+        model.built_in,
+        model.instead,
+        tuple(model.checkpoints),
+    )
 
 
 def _files(key: str, tables: list[Any], origin: Path) -> tuple[RegisteredFile, ...]:

@@ -92,6 +92,11 @@ def installed_path(file: RegisteredFile) -> Path:
     return models_folder() / file.name
 
 
+def converted_path(model: RegisteredModel) -> Path:
+    """Where a model lies that is published nowhere, and was converted."""
+    return models_folder() / f"{model.name}{_SUFFIX}"
+
+
 def partial_path(path: Path) -> Path:
     """Where a file lies while it is being fetched, and until that is gone on with."""
     return path.with_name(f"{path.name}.part")
@@ -165,6 +170,23 @@ def find(model: str) -> Path:
 def built_in(name: str) -> Path:
     """The file of a model that ships with the package."""
     return Path(str(resources.files("liveasr.models") / f"{name}{_SUFFIX}"))
+
+
+def model_of(path: Path) -> RegisteredModel | None:
+    """The model of the registry that a file is a part of: a built-in one, or one that lies installed under its name.
+
+    Raises:
+        RegistryError: the user's registry is malformed.
+    """
+    for model in registry().values():
+        files = [installed_path(file) for variant in model.variants.values() for file in variant]
+        if model.built_in:
+            files.append(built_in(model.name))
+        if model.instead is not None:
+            files.append(converted_path(model))
+        if path.resolve() in [file.resolve() for file in files]:
+            return model
+    return None
 
 
 def is_demonstration(path: Path) -> bool:

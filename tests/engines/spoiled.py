@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from liveasr.engines.checkpoint import StoredTensor, open_state
+from liveasr.engines.stored_tensor import StoredTensor
+from liveasr.engines.weight_files import Weights, open_weights
 from liveasr.types import Float32Array
 
 
@@ -47,12 +48,13 @@ def with_state(monkeypatch: pytest.MonkeyPatch, change: Callable[[dict[str, Stor
     """Let convert see other tensors than the checkpoint's."""
 
     @contextlib.contextmanager
-    def changed(path: Path) -> Iterator[dict[str, StoredTensor]]:
-        with open_state(path) as state:
+    def changed(folder: Path) -> Iterator[Weights]:
+        with open_weights(folder) as weights:
+            state = dict(weights.tensors)
             change(state)
-            yield state
+            yield Weights(weights.path, state)
 
-    monkeypatch.setattr("liveasr.engines.convert.open_state", changed)
+    monkeypatch.setattr("liveasr.engines.convert.open_weights", changed)
 
 
 def in_memory(array: Float32Array) -> StoredTensor:

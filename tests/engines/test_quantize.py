@@ -8,14 +8,16 @@ import gguf
 import numpy as np
 import pytest
 
-from liveasr import store
+from liveasr import __version__, provenance, store
 from liveasr.engines import nano_files, registry
 from liveasr.engines.base import DecodeOptions
+from liveasr.engines.convert import convert
 from liveasr.engines.quantize import Fallback, QuantizedType, default_output, quantize
 from liveasr.engines.registry import open_engine
 from liveasr.engines.sensevoice import SenseVoice
 from liveasr.errors import ModelFileError, OutputError, UsageError
 from liveasr.gguf_file import GgufFile
+from liveasr.provenance import Provenance
 from liveasr.types import Float32Array
 from tests.engines.conftest import Converted, ConvertedNano
 from tests.helpers import edited, lowest_cosine, write_gguf
@@ -120,7 +122,9 @@ def test_the_trained_model_is_what_convert_writes(shared: Path, output: Path, tm
 @pytest.mark.parametrize("wanted", TYPES)
 def test_all_metadata_is_kept_with_its_types(family: Any, output: Path, wanted: QuantizedType) -> None:
     quantize(family("f32"), output, wanted)
-    assert metadata(output) == metadata(family("f32"))
+    kept = metadata(output)
+    assert kept.pop("liveasr.quantized")[1] == f"{wanted} from f32 by liveasr {__version__}"
+    assert kept == metadata(family("f32"))
 
 
 def test_metadata_of_every_kind_is_kept(output: Path, tmp_path: Path) -> None:
@@ -144,7 +148,27 @@ def test_metadata_of_every_kind_is_kept(output: Path, tmp_path: Path) -> None:
     quantize(odd, output, "q4_K")
     expected = metadata(odd)
     del expected["general.alignment"]  # the output has the usual one
-    assert metadata(output) == expected
+    kept = metadata(output)
+    del kept["liveasr.quantized"]
+    assert kept == expected
+
+
+def test_where_a_model_is_from_goes_along(golden: Path, output: Path, tmp_path: Path) -> None:
+    told = Provenance(
+        "Ten", "Ann", licence="MIT", repository="https://x.org/y", revision="1f2e", languages=("en", "zh")
+    )
+    convert(golden / "nano-tiny", tmp_path / "nano.gguf", "f16", told)
+    for path in (tmp_path / "nano.gguf", tmp_path / "nano-llm.gguf"):
+        quantize(path, output, "q8_0")
+        with GgufFile(output) as file:
+            assert provenance.read(file) == told
+
+
+def test_what_was_quantized_twice_tells_the_last_time(output: Path, tmp_path: Path) -> None:
+    quantize(DIGITS, tmp_path / "half.gguf", "f16")
+    quantize(tmp_path / "half.gguf", output, "q8_0")
+    with GgufFile(output) as file:
+        assert file.text("liveasr.quantized") == f"q8_0 from f16 by liveasr {__version__}"
 
 
 @pytest.mark.parametrize(
