@@ -8,9 +8,11 @@ ceil(T / 8) enter the language model. Source: `Transformer` in `funasr/models/ll
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from liveasr.engines.encoder import check_tensor
-from liveasr.engines.native import Graph, Tensor, Weights
+from liveasr.engines.graph import Graph, Norm, Tensor
+from liveasr.engines.native import Weights
 from liveasr.errors import ModelFileError
 from liveasr.gguf_file import GgufFile
 
@@ -82,22 +84,22 @@ class Adaptor:
 
     def build(self, graph: Graph, x: Tensor, weights: Weights) -> Tensor:
         """Embeddings (T, output_size) for the output of the encoder (T, input_size)."""
-        x = self._linear(graph, graph.relu(self._linear(graph, x, weights, "linear1")), weights, "linear2")
+        x = self._linear(graph, self._linear(graph, x, weights, "linear1", relu=True), weights, "linear2")
         for index in range(self.blocks):
             block = f"blocks.{index}"
-            normed = self._norm(graph, x, weights, f"{block}.norm1")
+            normed = graph.layer_norm(x, self._norm_of(weights, f"{block}.norm1"))
             q, k, v = (self._linear(graph, normed, weights, f"{block}.self_attn.linear_{part}") for part in "qkv")
             mixed = graph.attention(q, k, v, self.heads)
-            x = graph.add(self._linear(graph, mixed, weights, f"{block}.self_attn.linear_out"), x)
-            normed = self._norm(graph, x, weights, f"{block}.norm2")
-            hidden = graph.relu(self._linear(graph, normed, weights, f"{block}.feed_forward.w_1"))
-            x = graph.add(self._linear(graph, hidden, weights, f"{block}.feed_forward.w_2"), x)
+            x = self._linear(graph, mixed, weights, f"{block}.self_attn.linear_out", plus=(x,))
+            norm = self._norm_of(weights, f"{block}.norm2")
+            hidden = self._linear(graph, x, weights, f"{block}.feed_forward.w_1", norm=norm, relu=True)
+            x = self._linear(graph, hidden, weights, f"{block}.feed_forward.w_2", plus=(x,))
         return x
 
-    def _norm(self, graph: Graph, x: Tensor, weights: Weights, name: str) -> Tensor:
+    def _norm_of(self, weights: Weights, name: str) -> Norm:
         name = self.prefix + name
-        return graph.layer_norm(x, weights[f"{name}.weight"], weights[f"{name}.bias"], _LAYER_NORM_EPS)
+        return Norm(weights[f"{name}.weight"], weights[f"{name}.bias"], _LAYER_NORM_EPS)
 
-    def _linear(self, graph: Graph, x: Tensor, weights: Weights, name: str) -> Tensor:
+    def _linear(self, graph: Graph, x: Tensor, weights: Weights, name: str, **more: Any) -> Tensor:
         name = self.prefix + name
-        return graph.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
+        return graph.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"], **more)

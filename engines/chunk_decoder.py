@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from liveasr.engines.native import ComputeContext, Graph, Tensor, Weights
+from liveasr.engines.graph import Graph, Tensor
+from liveasr.engines.native import ComputeContext, Weights
 from liveasr.engines.sanm_decoder import SanmDecoder
 from liveasr.types import Float32Array
 

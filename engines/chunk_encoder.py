@@ -12,7 +12,8 @@ import numpy as np
 
 from liveasr.engines.chunks import Chunks
 from liveasr.engines.encoder import SanmEncoder
-from liveasr.engines.native import ComputeContext, Graph, Tensor, Weights
+from liveasr.engines.graph import Graph, Tensor
+from liveasr.engines.native import ComputeContext, Weights
 from liveasr.types import Float32Array
 
 

@@ -14,7 +14,8 @@ from typing import TypeAlias
 import numpy as np
 
 from liveasr.engines.base import RECOGNISER_FRONT_END
-from liveasr.engines.native import Graph, Tensor, Weights
+from liveasr.engines.graph import Graph, Norm, Tensor
+from liveasr.engines.native import Weights
 from liveasr.errors import ModelFileError
 from liveasr.gguf_file import GgufFile
 from liveasr.types import Float32Array
@@ -132,15 +133,13 @@ class SanmEncoder:
         """Output (T, output_size) for a prepared input (T, input_size); queries see the input, or what `seen` says."""
         for index, name in enumerate(self.block_names()):
             if index == self.blocks:
-                x = self._norm(graph, x, weights, f"{self.prefix}after_norm")
+                x = graph.layer_norm(x, self._norm(weights, f"{self.prefix}after_norm"))
             x = self._block(graph, x, weights, name, seen and functools.partial(seen, index), residual=index > 0)
-        return self._norm(graph, x, weights, f"{self.prefix}{'tp_norm' if self.tp_blocks else 'after_norm'}")
+        name = f"{self.prefix}{'tp_norm' if self.tp_blocks else 'after_norm'}"
+        return graph.layer_norm(x, self._norm(weights, name))
 
-    def _norm(self, graph: Graph, x: Tensor, weights: Weights, name: str) -> Tensor:
-        return graph.layer_norm(x, weights[f"{name}.weight"], weights[f"{name}.bias"], self.eps)
-
-    def _linear(self, graph: Graph, x: Tensor, weights: Weights, name: str) -> Tensor:
-        return graph.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
+    def _norm(self, weights: Weights, name: str) -> Norm:
+        return Norm(weights[f"{name}.weight"], weights[f"{name}.bias"], self.eps)
 
     def _block(
         self,
@@ -153,20 +152,20 @@ class SanmEncoder:
         residual: bool,
     ) -> Tensor:
         d = self.output_size
-        normed = self._norm(graph, x, weights, f"{name}.norm1")
-        qkv = self._linear(graph, normed, weights, f"{name}.self_attn.linear_q_k_v")
-        v = graph.columns(qkv, 2 * d, d)
-        memory = graph.add(graph.fsmn(v, weights[_taps(name)]), v)
+        qkv = graph.linear(
+            x, *_pair(weights, f"{name}.self_attn.linear_q_k_v"), norm=self._norm(weights, f"{name}.norm1")
+        )
+        memory = graph.memory(graph.columns(qkv, 2 * d, d), weights[_taps(name)])
         keys_values = graph.columns(qkv, d, 2 * d)
         if seen is not None:
             keys_values = seen(keys_values)
         k, values = (graph.columns(keys_values, part * d, d) for part in range(2))
         mixed = graph.attention(graph.columns(qkv, 0, d), k, values, self.heads)
-        attended = graph.add(self._linear(graph, mixed, weights, f"{name}.self_attn.linear_out"), memory)
-        x = graph.add(attended, x) if residual else attended
-        normed = self._norm(graph, x, weights, f"{name}.norm2")
-        hidden = graph.relu(self._linear(graph, normed, weights, f"{name}.feed_forward.w_1"))
-        return graph.add(self._linear(graph, hidden, weights, f"{name}.feed_forward.w_2"), x)
+        around = (memory, x) if residual else (memory,)
+        x = graph.linear(mixed, *_pair(weights, f"{name}.self_attn.linear_out"), plus=around)
+        norm = self._norm(weights, f"{name}.norm2")
+        hidden = graph.linear(x, *_pair(weights, f"{name}.feed_forward.w_1"), norm=norm, relu=True)
+        return graph.linear(hidden, *_pair(weights, f"{name}.feed_forward.w_2"), plus=(x,))
 
 
 def check_tensor(file: GgufFile, name: str, shape: tuple[int, ...]) -> None:
@@ -177,6 +176,10 @@ def check_tensor(file: GgufFile, name: str, shape: tuple[int, ...]) -> None:
     info = file.tensor(name, shape)
     if (len(shape) == 1 or name.endswith("fsmn_block.weight")) and info.type_name != "f32":
         raise ModelFileError(file.path, f"tensor {name} is {info.type_name}; f32 was expected")
+
+
+def _pair(weights: Weights, name: str) -> tuple[Tensor, Tensor]:
+    return weights[f"{name}.weight"], weights[f"{name}.bias"]
 
 
 def _taps(block: str) -> str:

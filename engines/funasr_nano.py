@@ -20,9 +20,10 @@ from liveasr import store
 from liveasr.engines.adaptor import Adaptor, audio_rows
 from liveasr.engines.base import RECOGNISER_FRONT_END, DecodeOptions, Draft
 from liveasr.engines.encoder import SanmEncoder
+from liveasr.engines.graph import Graph, Tensor
 from liveasr.engines.llm_process import LlmProcess, NobodyWaitsError
 from liveasr.engines.llm_running import LanguageModelDiedError
-from liveasr.engines.native import Graph, Tensor, Weights
+from liveasr.engines.native import Weights
 from liveasr.engines.prompt import LANGUAGE_NAMES, Prompt, prompt_for
 from liveasr.engines.spread import spread
 from liveasr.engines.writing import looped, most_tokens

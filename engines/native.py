@@ -2,29 +2,30 @@
 
     Weights            one GGUF file, mapped; tensors of the file, and a few derived from them
       ComputeContext   a backend with its threads and its scratch memory; one per lane, all over the same Weights
-        Graph          one computation, built, run once and freed
+
+Computations (graph.py) are built in a ComputeContext, run once and freed.
 
 A parent closes its children first. Closing twice is fine, use after close is an EngineError, and what nobody closes
 is freed with its last reference, in any order. Arrays that come out are copies.
 """
 
 import ctypes
-import math
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from liveasr.engines._library import ggml
+from liveasr.engines.fast_graph import FastGraph
+from liveasr.engines.graph import Graph, Tensor
+from liveasr.engines.kernels import kernels
 from liveasr.errors import EngineError
 from liveasr.gguf_file import GgufFile, TensorInfo
 from liveasr.types import Float32Array
 
-Tensor: TypeAlias = Any
-"""A pointer to struct ggml_tensor. `ne` counts from the fastest dimension: numpy's (T, D) is ne = [D, T]."""
 _F32, _F16, _I32 = 0, 1, 26  # enum ggml_type
 _STATUS_SUCCESS = 0  # enum ggml_status
 _NUMPY_TYPES = {_F32: np.float32, _I32: np.int32}
@@ -88,6 +89,7 @@ class Weights:
             #     ggml_backend_buffer_t buffer, struct ggml_tensor * tensor, void * addr);
             lib.ggml_backend_tensor_alloc(buffer, tensor, address + info.offset)
             self._tensors[info.name] = tensor
+        self.packed = self._pack()
         derived_context, derived_buffer = self._add_derived(derived or {})
         self._finalizer = weakref.finalize(
             self, _free_weights, (buffer, derived_buffer), (context, derived_context), file
@@ -96,6 +98,19 @@ class Weights:
     def __getitem__(self, name: str) -> Tensor:
         """The tensor of that name."""
         return self._tensors[name]
+
+    def _pack(self) -> dict[int, NDArray[np.uint8]]:
+        """The matrices that our own kernels read in another order, copied; the pages of the file that held them go."""
+        library = kernels()
+        packed: dict[int, NDArray[np.uint8]] = {}
+        if library is None:
+            return packed
+        for info in self.file.tensors.values():
+            if library.can_pack(info.type_id, info.shape):
+                address = ctypes.addressof(self._tensors[info.name].contents)
+                packed[address] = library.pack(self.file.raw(info.name), (info.shape[0], info.shape[1]))
+                self.file.release(info.name)
+        return packed
 
     def context(self, threads: int) -> "ComputeContext":
         """What computes with these weights, one computation at a time."""
@@ -158,6 +173,7 @@ class ComputeContext:
     def __init__(self, weights: Weights, threads: int) -> None:
         lib = ggml()
         self.weights = weights
+        self.threads = threads
         self._lock = threading.Lock()
         backend = lib.ggml_backend_cpu_init()
         lib.ggml_backend_cpu_set_n_threads(backend, threads)
@@ -192,7 +208,7 @@ class ComputeContext:
                 raise EngineError("the engine was used after close()")
             context = _new_context(max_nodes + len(inputs), max_nodes)
             try:
-                graph = Graph(context, {name: self._input(context, name, value) for name, value in inputs.items()})
+                graph = self._graph(context, {name: _input(context, name, value) for name, value in inputs.items()})
                 outputs = build(graph)
                 # struct ggml_cgraph * ggml_new_graph_custom(struct ggml_context * ctx, size_t size, bool grads);
                 plan = lib.ggml_new_graph_custom(context, max_nodes, False)
@@ -210,11 +226,17 @@ class ComputeContext:
             finally:
                 lib.ggml_free(context)
 
-    @staticmethod
-    def _input(context: Any, name: str, value: NDArray[Any]) -> Tensor:
-        tensor = _new_tensor(context, _I32 if value.dtype == np.int32 else _F32, value.shape, name)
-        ggml().ggml_set_input(tensor)
-        return tensor
+    def _graph(self, context: Any, inputs: Mapping[str, Tensor]) -> Graph:
+        library = kernels()
+        if library is None:
+            return Graph(context, inputs)
+        return FastGraph(context, inputs, library, self.weights.packed, self.threads)
+
+
+def _input(context: Any, name: str, value: NDArray[Any]) -> Tensor:
+    tensor = _new_tensor(context, _I32 if value.dtype == np.int32 else _F32, value.shape, name)
+    ggml().ggml_set_input(tensor)
+    return tensor
 
 
 def _free_context(backend: Any, allocator: Any) -> None:
@@ -241,90 +263,3 @@ def read(tensor: Tensor) -> NDArray[Any]:
     # void ggml_backend_tensor_get(const struct ggml_tensor * tensor, void * data, size_t offset, size_t size);
     ggml().ggml_backend_tensor_get(tensor, values.ctypes.data, 0, values.nbytes)
     return values
-
-
-class Graph:
-    """The operations that the encoders and heads are made of. Shapes below are numpy's, slowest dimension first."""
-
-    def __init__(self, context: Any, inputs: Mapping[str, Tensor]) -> None:
-        self.inputs = inputs
-        self._context = context
-        self._lib = ggml()
-
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """(T, inputs) by weight (outputs, inputs) -> (T, outputs)."""
-        y = self._lib.ggml_mul_mat(self._context, weight, x)
-        return y if bias is None else self.add(y, bias)
-
-    def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-        """(T, D) normalised over D."""
-        return self.add(self._lib.ggml_mul(self._context, self._lib.ggml_norm(self._context, x, eps), weight), bias)
-
-    def add(self, a: Tensor, b: Tensor) -> Tensor:
-        """Sum of a and b, b repeated over the rows of a where it has one."""
-        return self._lib.ggml_add(self._context, a, b)
-
-    def relu(self, x: Tensor) -> Tensor:
-        """max(x, 0)."""
-        return self._lib.ggml_relu(self._context, x)
-
-    def argmax(self, x: Tensor) -> Tensor:
-        """(T, V) -> (T,) int32; of equals the last, where torch and numpy take the first."""
-        return self._lib.ggml_argmax(self._context, x)
-
-    def columns(self, x: Tensor, start: int, count: int) -> Tensor:
-        """A view of the columns [start, start + count) of a float32 (T, D)."""
-        row_bytes = x.contents.nb[1]
-        return self._lib.ggml_view_2d(self._context, x, count, x.contents.ne[1], row_bytes, start * 4)
-
-    def rows(self, x: Tensor, start: int, count: int) -> Tensor:
-        """A view of the rows [start, start + count) of (T, D)."""
-        row_bytes = x.contents.nb[1]
-        return self._lib.ggml_view_2d(self._context, x, x.contents.ne[0], count, row_bytes, start * row_bytes)
-
-    def plane(self, x: Tensor, index: int) -> Tensor:
-        """A view of one (T, D) of (P, T, D)."""
-        ne, nb = x.contents.ne, x.contents.nb
-        return self._lib.ggml_view_2d(self._context, x, ne[0], ne[1], nb[1], index * nb[2])
-
-    def join(self, a: Tensor, b: Tensor) -> Tensor:
-        """The rows of a (Ta, D), then those of b (Tb, D); both may be views."""
-        return self._lib.ggml_concat(self._context, a, b, 1)
-
-    def copy(self, x: Tensor) -> Tensor:
-        """The values of a view, one behind the other, as an output must have them."""
-        return self._lib.ggml_cont(self._context, x)
-
-    def attention(self, q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
-        """softmax(q k' / sqrt(d)) v for each head; q (Tq, D), k and v (Tk, D) may be views -> (Tq, D)."""
-        lib, c = self._lib, self._context
-        width = q.contents.ne[0]
-        scores = lib.ggml_mul_mat(c, self._by_head(k, heads), self._by_head(q, heads))  # (heads, Tq, Tk)
-        weights = lib.ggml_soft_max_ext(c, scores, None, 1.0 / math.sqrt(width // heads), 0.0)
-        values = lib.ggml_cont(c, lib.ggml_permute(c, self._by_head(v, heads), 1, 0, 2, 3))  # (heads, d, Tk)
-        mixed = lib.ggml_permute(c, lib.ggml_mul_mat(c, values, weights), 0, 2, 1, 3)  # (Tq, heads, d)
-        return lib.ggml_cont_2d(c, mixed, width, q.contents.ne[1])
-
-    def _by_head(self, x: Tensor, heads: int) -> Tensor:
-        """(T, heads * d) -> view (heads, T, d)."""
-        lib, c = self._lib, self._context
-        d, row_bytes = x.contents.ne[0] // heads, x.contents.nb[1]
-        split = lib.ggml_view_3d(c, x, d, heads, x.contents.ne[1], d * 4, row_bytes, 0)
-        return lib.ggml_permute(c, split, 0, 2, 1, 3)
-
-    def fsmn(self, v: Tensor, taps: Tensor) -> Tensor:
-        """Depthwise convolution over time with zeros around, centred; v (T, D), taps (D, K) -> (T, D).
-
-        ggml has no exact depthwise convolution under that name; its state-space convolution is one.
-        """
-        lib, c = self._lib, self._context
-        kernel = taps.contents.ne[0]
-        over_time = lib.ggml_cont(c, lib.ggml_transpose(c, v))  # (D, T)
-        before = (kernel - 1) // 2
-        padded = lib.ggml_pad_ext(c, over_time, before, kernel - 1 - before, 0, 0, 0, 0, 0, 0)
-        return lib.ggml_ssm_conv(c, padded, taps)
-
-    def causal_fsmn(self, v: Tensor, taps: Tensor) -> Tensor:
-        """`fsmn` over rows of the past only: v (K - 1 + T, D) begins with the rows before the first -> (T, D)."""
-        lib, c = self._lib, self._context
-        return lib.ggml_ssm_conv(c, lib.ggml_cont(c, lib.ggml_transpose(c, v)), taps)

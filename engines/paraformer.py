@@ -18,7 +18,8 @@ from liveasr.engines.char_tokens import join_tokens
 from liveasr.engines.cif import CifPredictor, Fired
 from liveasr.engines.cmvn import Cmvn
 from liveasr.engines.encoder import SanmEncoder
-from liveasr.engines.native import Graph, Tensor, Weights
+from liveasr.engines.graph import Graph, Tensor
+from liveasr.engines.native import Weights
 from liveasr.engines.sanm_decoder import SanmDecoder
 from liveasr.engines.token_times import token_spans
 from liveasr.engines.tokens import TimedPiece

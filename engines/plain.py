@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from liveasr.engines.base import Engine
 from liveasr.engines.funasr_nano import FunAsrNano
-from liveasr.engines.native import ComputeContext, Graph, Weights, read
+from liveasr.engines.graph import Graph, Norm
+from liveasr.engines.native import ComputeContext, Weights, read
 from liveasr.engines.paraformer import Paraformer
 from liveasr.engines.paraformer_streaming import ParaformerStreaming
 from liveasr.engines.sensevoice import SenseVoice
@@ -102,25 +103,36 @@ class PlainGraph(Graph):
     def __init__(self, inputs: Mapping[str, NDArray[Any]]) -> None:
         self.inputs = inputs
 
-    def linear(self, x: Float32Array, weight: Float32Array, bias: Float32Array | None = None) -> Float32Array:
-        """(T, inputs) by weight (outputs, inputs) -> (T, outputs)."""
-        y: Float32Array = x @ weight.T
-        return y if bias is None else y + bias
+    def linear(
+        self,
+        x: Float32Array,
+        weight: Float32Array,
+        bias: Float32Array | None = None,
+        *,
+        norm: Norm | None = None,
+        relu: bool = False,
+        plus: tuple[Float32Array, ...] = (),
+    ) -> Float32Array:
+        """As of `Graph`."""
+        y: Float32Array = (x if norm is None else self.layer_norm(x, norm)) @ weight.T
+        if bias is not None:
+            y = y + bias
+        if relu:
+            y = np.maximum(y, np.float32(0))
+        for addend in plus:
+            y = y + addend
+        return y
 
-    def layer_norm(self, x: Float32Array, weight: Float32Array, bias: Float32Array, eps: float) -> Float32Array:
+    def layer_norm(self, x: Float32Array, norm: Norm) -> Float32Array:
         """(T, D) normalised over D."""
         centred = x - x.mean(axis=-1, keepdims=True)
         variance = np.square(centred).mean(axis=-1, keepdims=True)
-        normed: Float32Array = centred / np.sqrt(variance + np.float32(eps)) * weight + bias
+        normed: Float32Array = centred / np.sqrt(variance + np.float32(norm.eps)) * norm.weight + norm.bias
         return normed
 
     def add(self, a: Float32Array, b: Float32Array) -> Float32Array:
         """Sum of a and b, b repeated over the rows of a where it has one."""
         return a + b
-
-    def relu(self, x: Float32Array) -> Float32Array:
-        """max(x, 0)."""
-        return np.maximum(x, np.float32(0))
 
     def argmax(self, x: Float32Array) -> Int32Array:
         """(T, V) -> (T,) int32."""
@@ -153,14 +165,14 @@ class PlainGraph(Graph):
         by_head = [np.split(each, heads, axis=1) for each in (q, k, v)]
         return np.concatenate([_attention(*parts) for parts in zip(*by_head, strict=True)], axis=1)
 
-    def fsmn(self, v: Float32Array, taps: Float32Array) -> Float32Array:
-        """Depthwise convolution over time with zeros around, centred; v (T, D), taps (D, K) -> (T, D)."""
+    def memory(self, v: Float32Array, taps: Float32Array) -> Float32Array:
+        """Values and their depthwise convolution over time, centred; v (T, D), taps (D, K) -> (T, D)."""
         kernel = taps.shape[1]
         before = (kernel - 1) // 2
-        return self.causal_fsmn(np.pad(v, ((before, kernel - 1 - before), (0, 0))), taps)
+        return self.causal_fsmn(np.pad(v, ((before, kernel - 1 - before), (0, 0))), taps) + v
 
     def causal_fsmn(self, v: Float32Array, taps: Float32Array) -> Float32Array:
-        """`fsmn` over rows of the past only: v (K - 1 + T, D) begins with the rows before the first -> (T, D)."""
+        """The convolution alone, over the past: v (K - 1 + T, D) begins with the rows before the first -> (T, D)."""
         kernel = taps.shape[1]
         steps = len(v) - kernel + 1
         out = np.zeros((steps, v.shape[1]), np.float32)

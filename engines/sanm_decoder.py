@@ -15,7 +15,8 @@ from typing import TypeAlias
 import numpy as np
 
 from liveasr.engines.encoder import check_tensor
-from liveasr.engines.native import Graph, Tensor, Weights
+from liveasr.engines.graph import Graph, Norm, Tensor
+from liveasr.engines.native import Weights
 from liveasr.errors import ModelFileError
 from liveasr.gguf_file import GgufFile
 from liveasr.types import Float32Array
@@ -127,21 +128,20 @@ class SanmDecoder:
     ) -> Tensor:
         """One block: (N, D) -> (N, D)."""
         normed = self._norm(graph, self.feed_forward(graph, x, weights, name), weights, f"{name}.norm2")
-        remembered = graph.add((remember or graph.fsmn)(normed, weights[_taps(name)]), normed)
+        taps = weights[_taps(name)]
+        remembered = graph.add(remember(normed, taps), normed) if remember else graph.memory(normed, taps)
         x = graph.add(remembered, x)  # around the feed-forward as well
         return graph.add(self.cross_attention(graph, x, memory, weights, name), x)
 
     def feed_forward(self, graph: Graph, x: Tensor, weights: Weights, name: str) -> Tensor:
         """The norm and feed-forward that a block begins with, without a residual: (N, D) -> (N, D)."""
-        normed = self._norm(graph, x, weights, f"{name}.norm1")
-        hidden = graph.relu(self._linear(graph, normed, weights, f"{name}.feed_forward.w_1"))
+        hidden = self._linear(graph, x, weights, f"{name}.feed_forward.w_1", f"{name}.norm1", relu=True)
         hidden = self._norm(graph, hidden, weights, f"{name}.feed_forward.norm")
         return graph.linear(hidden, weights[f"{name}.feed_forward.w_2.weight"])
 
     def cross_attention(self, graph: Graph, x: Tensor, memory: Tensor, weights: Weights, name: str) -> Tensor:
         """The norm and attention that a block ends with, without the residual: x (N, D), memory (T, D) -> (N, D)."""
-        normed = self._norm(graph, x, weights, f"{name}.norm3")
-        q = self._linear(graph, normed, weights, f"{name}.src_attn.linear_q")
+        q = self._linear(graph, x, weights, f"{name}.src_attn.linear_q", f"{name}.norm3")
         key_value = self._linear(graph, memory, weights, f"{name}.src_attn.linear_k_v")
         k, v = (graph.columns(key_value, part * self.size, self.size) for part in range(2))
         return self._linear(graph, graph.attention(q, k, v, self.heads), weights, f"{name}.src_attn.linear_out")
@@ -162,10 +162,16 @@ class SanmDecoder:
             check_tensor(file, f"{name}.{part}", shape)
 
     def _norm(self, graph: Graph, x: Tensor, weights: Weights, name: str) -> Tensor:
-        return graph.layer_norm(x, weights[f"{name}.weight"], weights[f"{name}.bias"], self.eps)
+        return graph.layer_norm(x, self._norm_of(weights, name))
 
-    def _linear(self, graph: Graph, x: Tensor, weights: Weights, name: str) -> Tensor:
-        return graph.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
+    def _norm_of(self, weights: Weights, name: str) -> Norm:
+        return Norm(weights[f"{name}.weight"], weights[f"{name}.bias"], self.eps)
+
+    def _linear(
+        self, graph: Graph, x: Tensor, weights: Weights, name: str, norm: str | None = None, *, relu: bool = False
+    ) -> Tensor:
+        before = None if norm is None else self._norm_of(weights, norm)
+        return graph.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"], norm=before, relu=relu)
 
 
 def _taps(block: str) -> str:

@@ -14,7 +14,8 @@ from liveasr.engines.base import MAX_SEGMENT_MS, RECOGNISER_FRONT_END, DecodeOpt
 from liveasr.engines.cmvn import Cmvn
 from liveasr.engines.ctc import CtcToken, collapse
 from liveasr.engines.encoder import SanmEncoder, check_tensor
-from liveasr.engines.native import Graph, Tensor, Weights
+from liveasr.engines.graph import Graph, Tensor
+from liveasr.engines.native import Weights
 from liveasr.engines.tokens import TimedPiece, tag_name, to_text, to_words
 from liveasr.errors import ModelFileError, UsageError
 from liveasr.gguf_file import GgufFile

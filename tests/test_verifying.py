@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from liveasr import store, verifying
+from liveasr.engines import native
 from liveasr.engines.convert import convert
-from liveasr.engines.native import Graph
+from liveasr.engines.graph import Graph, Norm
 from liveasr.gguf_file import GgufFile
 from tests.command import Run
 from tests.helpers import edited
@@ -71,10 +72,11 @@ def test_the_checksum_of_the_registry_decides(run: Run, tmp_path: Path, monkeypa
 
 
 def test_a_kernel_that_computes_something_else_is_found(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def relu(graph: Graph, x: Any) -> Any:
-        return graph._lib.ggml_leaky_relu(graph._context, x, 0.3, False)
+    def layer_norm(graph: Graph, x: Any, norm: Norm) -> Any:
+        return graph.add(graph._lib.ggml_norm(graph._context, x, norm.eps), norm.bias)
 
-    monkeypatch.setattr(Graph, "relu", relu)
+    monkeypatch.setattr(native, "kernels", lambda: None)
+    monkeypatch.setattr(Graph, "layer_norm", layer_norm)
     checks = told(run, "digits", code=1)
     assert checks["numbers"]["passed"] is False
     assert "FAILED: numbers" in run("models", "verify", "digits").out

@@ -5,6 +5,7 @@ data file or a missing dependency is invisible in the checkout, and breaks only 
 """
 
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -21,7 +22,7 @@ ROOMS = ("stream", "vad", "engines", "clients")
 RECORDING = ROOT / "tests" / "data" / "digits-clean.wav"
 
 # What a copy needs to build, where git cannot say which files are the project's.
-SOURCES = (*ROOMS, "src", "pyproject.toml", "requirements.txt", "README.md", "LICENSE", "NOTICE")
+SOURCES = (*ROOMS, "src", "pyproject.toml", "setup.py", "requirements.txt", "README.md", "LICENSE", "NOTICE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def copy_clean(target: Path) -> None:
         for name in SOURCES:
             source = ROOT / name
             if source.is_dir():
-                ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+                ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so")
                 shutil.copytree(source, target / name, symlinks=True, ignore=ignored)
             else:
                 shutil.copy2(source, target / name)
@@ -114,7 +115,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 
 def test_wheel_holds_exactly_the_modules_and_the_data(installed: Installed) -> None:
-    packaged = {name for name in installed.names if ".dist-info/" not in name}
+    compiled = {name for name in installed.names if re.fullmatch(r"liveasr/engines/_kernels\..*\.so", name)}
+    assert len(compiled) == (platform.machine() == "x86_64")
+    packaged = {name for name in installed.names - compiled if ".dist-info/" not in name}
     assert sorted(packaged - installed.expected) == []
     assert sorted(installed.expected - packaged) == []
 
@@ -132,6 +135,12 @@ def test_installed_package_is_the_wheels_own(installed: Installed) -> None:
     paths = [Path(line).resolve() for line in result.stdout.splitlines()]
     assert paths
     assert all(path.is_relative_to(installed.bin.parent.resolve()) for path in paths)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the kernels are written for x86-64")
+def test_installed_package_has_its_kernels(installed: Installed) -> None:
+    code = "from liveasr.engines.kernels import kernels; print(kernels() is not None)"
+    assert installed.run("python", "-c", code).stdout == "True\n"
 
 
 def test_installed_command_tells_its_version(installed: Installed) -> None:

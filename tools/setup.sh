@@ -86,7 +86,7 @@ find_python() {
 # Console scripts hold the absolute path of their interpreter, so the path of the checkout is part of the stamp.
 fingerprint() {
     pwd
-    cksum requirements.txt pyproject.toml tools/setup.sh
+    cksum requirements.txt pyproject.toml setup.py tools/setup.sh engines/kernels.c
 }
 nano_fingerprint() {
     fingerprint
@@ -100,6 +100,9 @@ asks_for_another_python() { [ -n "${PYTHON:-}" ] && [ "$(identity "$PYTHON")" !=
 
 # A plain ggml runs f16 at half speed. It can come from a cache, or have been put into .venv by hand: so ask the library.
 ggml_is_fast() { $venv/bin/python -c 'import sys, ggml; sys.exit(not ggml.ggml_cpu_has_llamafile())' >/dev/null 2>&1; }
+
+# Those for products with q8_0 weights, which are written for this kind of processor only.
+has_kernels() { [ "$(uname -m)" != x86_64 ] || ls engines/_kernels.*.so >/dev/null 2>&1; }
 
 make_venv() {
     clear=
@@ -149,7 +152,10 @@ install_packages() {
             paste -s -d ' ' - >&2
         exit 1
     fi
-    install --no-deps --editable .
+    install --no-deps --reinstall-package liveasr --editable .
+    if ! has_kernels; then
+        say "engines/kernels.c could not be compiled: models in q8_0 will run at a third of the speed that is possible"
+    fi
 }
 
 if [ "${1:-}" = uv ]; then
@@ -174,7 +180,7 @@ if [ "${1:-}" = nano ]; then
     say "ready: Fun-ASR-Nano can run"
     exit
 fi
-if [ -f $stamp ] && [ "$(cat $stamp)" = "$(fingerprint)" ] && ! asks_for_another_python && ggml_is_fast; then
+if [ -f $stamp ] && [ "$(cat $stamp)" = "$(fingerprint)" ] && ! asks_for_another_python && ggml_is_fast && has_kernels; then
     exit
 fi
 need_compilers

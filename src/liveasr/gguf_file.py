@@ -266,6 +266,14 @@ class GgufFile:
         info = self.tensor(name)
         return np.frombuffer(self._map, np.uint8, info.size_bytes, info.offset).reshape(*info.shape[:-1], -1).copy()
 
+    def release(self, name: str) -> None:
+        """Let the system take back the memory that a tensor was read into; it is read again when it is asked for."""
+        info = self.tensor(name)
+        start = -(-info.offset // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+        end = (info.offset + info.size_bytes) // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+        if start < end:
+            self._map.madvise(mmap.MADV_DONTNEED, start, end - start)
+
     def address(self) -> int:
         """Where the mapping begins in memory. It is read-only, and valid until `close()`."""
         return int(np.frombuffer(self._map, np.uint8, 1).ctypes.data)

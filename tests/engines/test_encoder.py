@@ -13,7 +13,8 @@ from liveasr.engines import sensevoice
 from liveasr.engines._library import ggml
 from liveasr.engines.convert import WeightType
 from liveasr.engines.encoder import SanmEncoder, check_tensor, positions
-from liveasr.engines.native import ComputeContext, Graph, Tensor
+from liveasr.engines.graph import Graph, Tensor
+from liveasr.engines.native import ComputeContext
 from liveasr.engines.sensevoice import SenseVoiceModel
 from liveasr.errors import ModelFileError
 from liveasr.gguf_file import GgufFile

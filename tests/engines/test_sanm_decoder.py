@@ -10,7 +10,8 @@ import pytest
 
 from liveasr.engines._library import ggml
 from liveasr.engines.convert import WeightType
-from liveasr.engines.native import ComputeContext, Graph, Tensor, Weights
+from liveasr.engines.graph import Graph, Tensor
+from liveasr.engines.native import ComputeContext, Weights
 from liveasr.engines.sanm_decoder import SanmDecoder
 from liveasr.errors import ModelFileError
 from liveasr.gguf_file import GgufFile

@@ -1,0 +1,167 @@
+"""Our kernels: exact to the rounding that q8_0 asks for, the same for any number of rows and threads, or not there."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from liveasr import store
+from liveasr.engines import kernels as kernels_module
+from liveasr.engines import native
+from liveasr.engines.base import DecodeOptions
+from liveasr.engines.graph import Graph, Tensor
+from liveasr.engines.kernels import Kernels, kernels
+from liveasr.engines.native import Weights
+from liveasr.engines.quantize import quantize
+from liveasr.engines.registry import open_engine
+from liveasr.gguf_file import GgufFile
+from liveasr.types import Float32Array
+from tests.engines.operations import build, builds, compute, dequantized, values, write_matrices
+
+BUILDS = [name for name in builds() if name != "ggml"]
+SHAPES = [(1, 32), (31, 64), (32, 96), (33, 512), (65, 560 // 32 * 32), (1536, 512), (512, 2048), (257, 4096)]
+
+
+@pytest.fixture(scope="module", params=BUILDS)
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kernels:
+    return Kernels(str(build(request.param, tmp_path_factory.mktemp("kernels"))))
+
+
+@pytest.fixture
+def matrices(library: Kernels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Weights]:
+    """In q8_0, each under the name of its shape."""
+    monkeypatch.setattr(native, "kernels", lambda: library)
+    blocks = {name_of(shape): values(*shape) for shape in SHAPES}
+    made = Weights(GgufFile(write_matrices(tmp_path / "m.gguf", {}, blocks)))
+    assert len(made.packed) == len(SHAPES)
+    yield made
+    made.close()
+
+
+def name_of(shape: tuple[int, int]) -> str:
+    return f"{shape[0]} by {shape[1]}"
+
+
+def rounded(x: Float32Array) -> NDArray[np.float64]:
+    """Each block of 32 values of a row in 255 steps, of a float32 scale."""
+    blocks = x.reshape(len(x), -1, 32)
+    top = np.abs(blocks).max(axis=2, keepdims=True)
+    per_step = np.divide(np.float32(127), top, out=np.zeros_like(top), where=top > 0)
+    scales = (top / np.float32(127)).astype(np.float64)
+    found: NDArray[np.float64] = np.rint(blocks * per_step).astype(np.float64) * scales
+    return found.reshape(x.shape)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=map(name_of, SHAPES))
+def test_products_are_exact_to_their_rounding(
+    matrices: Weights, tolerances: dict[str, Any], shape: tuple[int, int]
+) -> None:
+    for rows in (1, 2, 6, 13):
+        x = values(rows, shape[1], seed=3)
+        x[0, 32:64] = 0  # a block without a largest value, where there is more than one
+        y = compute(matrices, lambda g: g.linear(g.inputs["x"], matrices[name_of(shape)]), {"x": x})
+        expected = rounded(x) @ dequantized(values(*shape)).T
+        assert np.abs(y - expected).max() / np.abs(expected).max() < tolerances["engines"]["kernel_product"]["value"]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=map(name_of, SHAPES))
+def test_extreme_values_do_not_overflow(matrices: Weights, tolerances: dict[str, Any], shape: tuple[int, int]) -> None:
+    x = np.where(values(3, shape[1]) > 0, np.float32(1e6), np.float32(-1e6))
+    y = compute(matrices, lambda g: g.linear(g.inputs["x"], matrices[name_of(shape)]), {"x": x})
+    expected = rounded(x) @ dequantized(values(*shape)).T
+    assert np.abs(y - expected).max() / np.abs(expected).max() < tolerances["engines"]["kernel_product"]["value"]
+
+
+def test_a_row_is_the_same_among_any_others_and_by_any_number_of_threads(matrices: Weights) -> None:
+    shape = (1536, 512)
+    x = values(20, shape[1])
+
+    def product(rows: Float32Array, threads: int) -> NDArray[Any]:
+        return compute(matrices, lambda g: g.linear(g.inputs["x"], matrices[name_of(shape)]), {"x": rows}, threads)
+
+    whole = product(x, 1)
+    for threads in (1, 2, 5):
+        np.testing.assert_array_equal(product(x, threads), whole)
+        for start in range(0, 20, 3):
+            np.testing.assert_array_equal(product(x[start : start + 4], threads), whole[start : start + 4])
+
+
+def attend(matrices: Weights, q: Float32Array, k: Float32Array, v: Float32Array, threads: int = 1) -> NDArray[Any]:
+    def build_it(graph: Graph) -> Tensor:
+        return graph.attention(graph.inputs["q"], graph.inputs["k"], graph.inputs["v"], 4)
+
+    return compute(matrices, build_it, {"q": q, "k": k, "v": v}, threads)
+
+
+def test_a_row_of_attention_is_the_same_among_any_others_and_by_any_number_of_threads(matrices: Weights) -> None:
+    q, k, v = values(25, 512), values(70, 512, seed=1), values(70, 512, seed=2)
+    whole = attend(matrices, q, k, v)
+    for threads in (1, 2, 3, 7):
+        np.testing.assert_array_equal(attend(matrices, q, k, v, threads), whole)
+        for start in range(0, 25, 4):
+            np.testing.assert_array_equal(
+                attend(matrices, q[start : start + 5], k, v, threads), whole[start : start + 5]
+            )
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 30.0, 3e4])
+def test_attention_holds_scores_of_any_size(matrices: Weights, tolerances: dict[str, Any], size: float) -> None:
+    q, k, v = values(9, 512) * np.float32(size), values(33, 512, seed=1), values(33, 512, seed=2)
+    heads = [np.swapaxes(x.astype(np.float64).reshape(len(x), 4, -1), 0, 1) for x in (q, k, v)]
+    scores = heads[0] @ np.swapaxes(heads[1], 1, 2) / 128**0.5
+    shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    expected = np.swapaxes(shares / shares.sum(axis=-1, keepdims=True) @ heads[2], 0, 1).reshape(9, 512)
+    # A score of 1e5 has no digits behind the point in float32: only the largest is certain to count.
+    limit = tolerances["engines"]["operation"]["value"] * max(1.0, size)
+    assert np.abs(attend(matrices, q, k, v) - expected).max() < limit
+
+
+def test_an_engine_computes_with_packed_weights_and_lets_the_file_go(
+    library: Kernels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quantize(store.built_in("digits"), tmp_path / "digits.gguf", "q8_0")
+    features = np.random.default_rng(1).normal(12, 3, (40, 560)).astype(np.float32)
+    encoded = []
+    for each in (None, library):
+        monkeypatch.setattr(native, "kernels", lambda each=each: each)
+        engine = open_engine(tmp_path / "digits.gguf")
+        encoded.append(engine.encode(features, DecodeOptions()).astype(np.float64))
+        engine.close()
+    norms = [np.linalg.norm(each, axis=1) for each in encoded]
+    assert ((encoded[0] * encoded[1]).sum(axis=1) / norms[0] / norms[1]).min() > 0.999
+    assert np.abs(encoded[0] - encoded[1]).max() > 0, "the kernels were not used"
+
+
+def test_the_library_that_was_built_with_the_package_is_for_this_processor() -> None:
+    if not BUILDS:
+        pytest.skip("no kernels are written for this processor")
+    found = kernels()
+    assert found is not None, "the package was installed without its kernels"
+    assert found.lanes == (8 if BUILDS == ["avx2"] else 16)
+
+
+def test_without_a_library_or_for_another_ggml_there_are_no_kernels(
+    library: Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert library.fits
+    monkeypatch.setattr(kernels_module, "_FIELDS", ("nb", "ne", "src", "data"))
+    assert not library.fits
+    kernels.cache_clear()
+    assert kernels() is None
+    monkeypatch.undo()
+    monkeypatch.setattr(kernels_module, "_MODULE", "liveasr.engines._nothing")
+    kernels.cache_clear()
+    assert kernels() is None
+    kernels.cache_clear()
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler: apt-get install gcc")
+def test_a_processor_without_these_instructions_has_none(tmp_path: Path) -> None:
+    if not BUILDS:
+        pytest.skip("no kernels are written for this processor")
+    assert Kernels(str(build("any", tmp_path))).lanes == 0
+    assert not Kernels(str(tmp_path / "any.so")).fits
