@@ -69,13 +69,13 @@ class Outputs:
 
 def run(
     jobs: Sequence[Job],
-    recognizer: Recognizer,
+    lanes: Sequence[Recognizer],
     new_detector: Callable[[], Detector],
     model: str,
     *,
     words: bool,
 ) -> int:
-    """Transcribe recordings; errors go to the log, a line each.
+    """Transcribe recordings, each by all lanes; errors go to the log, a line each.
 
     An interruption (Ctrl-C) completes what was begun with what was heard, then is raised again.
 
@@ -88,7 +88,7 @@ def run(
             try:
                 with open_audio(job.recording) as audio:
                     outputs = Outputs(job, model, words=words, heading=len(jobs) > 1)
-                    failures += not _run_one(audio, job, recognizer, new_detector(), outputs, progress)
+                    failures += not _run_one(audio, job, lanes, new_detector(), outputs, progress)
             except (AudioError, OutputError) as error:  # it cannot be opened, or an output cannot be written
                 _log.error("%s", error)
                 failures += 1
@@ -96,7 +96,7 @@ def run(
 
 
 def _run_one(
-    audio: AudioFile, job: Job, recognizer: Recognizer, detector: Detector, outputs: Outputs, progress: ProgressBar
+    audio: AudioFile, job: Job, lanes: Sequence[Recognizer], detector: Detector, outputs: Outputs, progress: ProgressBar
 ) -> bool:
     """Whether the recording was read to its end; whatever interrupts it, its documents are completed.
 
@@ -105,7 +105,7 @@ def _run_one(
     """
     try:
         heard = progress.begin(job.recording, audio.duration_ms)
-        problem = _transcribe_into(outputs, audio, recognizer, detector, heard)
+        problem = _transcribe_into(outputs, audio, lanes, detector, heard)
         outputs.finish(problem)
     except OutputError:
         outputs.abandon()
@@ -117,7 +117,7 @@ def _run_one(
 
 
 def _transcribe_into(
-    outputs: Outputs, audio: AudioFile, recognizer: Recognizer, detector: Detector, show: Callable[[int], None]
+    outputs: Outputs, audio: AudioFile, lanes: Sequence[Recognizer], detector: Detector, show: Callable[[int], None]
 ) -> str | None:
     """Write what is said; returns what kept the recording from being read to its end, which is in the log by then."""
 
@@ -127,7 +127,7 @@ def _transcribe_into(
 
     spoke = False
     try:
-        for transcript in transcribe(audio.blocks(), recognizer, detector, heard):
+        for transcript in transcribe(audio.blocks(), lanes[0], detector, heard, lanes[1:]):
             outputs.segment(transcript)
             spoke = True
     except OutputError:

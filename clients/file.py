@@ -1,12 +1,18 @@
 """A recording to transcripts, each as soon as its segment ends."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
 
 from liveasr.errors import AudioError
 from liveasr.stream.detect import Detector
 from liveasr.stream.recognize import Recognizer
 from liveasr.stream.segmenter import Segment, Segmenter
 from liveasr.types import SAMPLES_PER_MS, Float32Array, Transcript
+
+_READ_AHEAD = 2
+"""Segments for each lane that are found before they are needed."""
 
 
 def segments(
@@ -40,12 +46,50 @@ def transcribe(
     recognizer: Recognizer,
     detector: Detector,
     heard: Callable[[int], None] = lambda _ms: None,
+    more: Sequence[Recognizer] = (),
 ) -> Iterator[Transcript]:
     """The transcripts of a recording, in order; arguments and errors as in `segments`.
 
-    Segments in which the recogniser hears no words are left out.
+    Segments in which the recogniser hears no words are left out. With `more`, which are other lanes over its model,
+    several segments are decoded at the same time, and some are read ahead. Ctrl-C is raised after those that are being
+    decoded have been given, and `heard` is told where what was read ahead begins.
     """
-    for segment in segments(blocks, detector, heard):
-        transcript = recognizer.transcript(segment)
-        if transcript.text:
-            yield transcript
+    found = segments(blocks, detector, heard)
+    transcripts = _by_lanes(found, [recognizer, *more], heard) if more else map(recognizer.transcript, found)
+    return (transcript for transcript in transcripts if transcript.text)
+
+
+def _by_lanes(
+    found: Iterable[Segment], lanes: Sequence[Recognizer], heard: Callable[[int], None]
+) -> Iterator[Transcript]:
+    free: SimpleQueue[Recognizer] = SimpleQueue()
+    for lane in lanes:
+        free.put(lane)
+
+    def decode(segment: Segment) -> Transcript:
+        lane = free.get()
+        try:
+            return lane.transcript(segment)
+        finally:
+            free.put(lane)
+
+    waiting: deque[tuple[Segment, Future[Transcript]]] = deque()
+    with ThreadPoolExecutor(len(lanes), "liveasr-decode") as pool:
+        try:
+            for segment in found:
+                waiting.append((segment, pool.submit(decode, segment)))
+                while waiting and (waiting[0][1].done() or len(waiting) > _READ_AHEAD * len(lanes)):
+                    yield waiting[0][1].result()
+                    waiting.popleft()
+        except AudioError:
+            yield from (decoded.result() for _, decoded in waiting)
+            raise
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for segment, decoded in waiting:
+                if decoded.cancelled():
+                    heard(segment.start_sample // SAMPLES_PER_MS)
+                    break
+                yield decoded.result()
+            raise
+        yield from (decoded.result() for _, decoded in waiting)

@@ -56,7 +56,7 @@ class Engine(Protocol):
 
     front_end: FrontEnd
     threads: int
-    """That one decode uses."""
+    """That one decode uses, at most."""
     languages: tuple[Language, ...]
     """That `DecodeOptions` may name."""
     takes_hotwords: bool

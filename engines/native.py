@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liveasr.engines._library import ggml
+from liveasr.engines.cores import CORES
 from liveasr.engines.fast_graph import FastGraph
 from liveasr.engines.graph import Graph, Tensor
 from liveasr.engines.kernels import kernels
@@ -168,7 +169,12 @@ def _free_weights(buffers: tuple[Any, ...], contexts: tuple[Any, ...], file: Ggu
 
 
 class ComputeContext:
-    """Threads and scratch memory for one computation at a time; a second caller waits."""
+    """Threads and scratch memory for one computation at a time; a second caller waits.
+
+    Args:
+        weights: what is computed with.
+        threads: at most; while other contexts compute, each gets its part of the cores. Results do not depend on it.
+    """
 
     def __init__(self, weights: Weights, threads: int) -> None:
         lib = ggml()
@@ -176,7 +182,6 @@ class ComputeContext:
         self.threads = threads
         self._lock = threading.Lock()
         backend = lib.ggml_backend_cpu_init()
-        lib.ggml_backend_cpu_set_n_threads(backend, threads)
         # ggml_gallocr_t ggml_gallocr_new(ggml_backend_buffer_type_t buft);
         allocator = lib.ggml_gallocr_new(lib.ggml_backend_get_default_buffer_type(backend))
         self._backend = backend
@@ -203,12 +208,13 @@ class ComputeContext:
             EngineError: after close, or if ggml runs out of memory or fails.
         """
         lib = ggml()
-        with self._lock:
+        with self._lock, CORES.part(self.threads) as threads:
             if not self._finalizer.alive or self.weights.closed:
                 raise EngineError("the engine was used after close()")
             context = _new_context(max_nodes + len(inputs), max_nodes)
             try:
-                graph = self._graph(context, {name: _input(context, name, value) for name, value in inputs.items()})
+                tensors = {name: _input(context, name, value) for name, value in inputs.items()}
+                graph = self._graph(context, tensors, threads)
                 outputs = build(graph)
                 # struct ggml_cgraph * ggml_new_graph_custom(struct ggml_context * ctx, size_t size, bool grads);
                 plan = lib.ggml_new_graph_custom(context, max_nodes, False)
@@ -219,6 +225,7 @@ class ComputeContext:
                     raise EngineError("not enough memory for this segment")
                 for name, value in inputs.items():
                     _write(graph.inputs[name], value)
+                lib.ggml_backend_cpu_set_n_threads(self._backend, threads)
                 status = lib.ggml_backend_graph_compute(self._backend, plan)
                 if status != _STATUS_SUCCESS:
                     raise EngineError(f"ggml failed with status {status}")
@@ -226,11 +233,11 @@ class ComputeContext:
             finally:
                 lib.ggml_free(context)
 
-    def _graph(self, context: Any, inputs: Mapping[str, Tensor]) -> Graph:
+    def _graph(self, context: Any, inputs: Mapping[str, Tensor], threads: int) -> Graph:
         library = kernels()
         if library is None:
             return Graph(context, inputs)
-        return FastGraph(context, inputs, library, self.weights.packed, self.threads)
+        return FastGraph(context, inputs, library, self.weights.packed, threads)
 
 
 def _input(context: Any, name: str, value: NDArray[Any]) -> Tensor:

@@ -38,7 +38,9 @@ _token_option = click.option(
 )
 
 _threads_option = click.option(
-    "--threads", type=click.IntRange(1, 64), help="For one decode.  [default: one a core, at most 4; small models: 1]"
+    "--threads",
+    type=click.IntRange(1, 64),
+    help="For one decode that has no other beside it.  [default: one a core, at most 4; small models: 1]",
 )
 
 

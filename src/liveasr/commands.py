@@ -29,6 +29,7 @@ from liveasr.clients.writers import Format
 from liveasr.clients.ws import connect
 from liveasr.engines._library import build
 from liveasr.engines.base import MAX_SEGMENT_MS, AutoregressiveEngine, DecodeOptions
+from liveasr.engines.lanes import more_lanes
 from liveasr.engines.pack import pack as write_packed
 from liveasr.errors import AudioError, LiveasrError, ModelNotFoundError, UsageError
 from liveasr.options import (
@@ -79,12 +80,14 @@ def transcribe(
     if not jobs:
         return 1
     engine, name = open_model(model, threads, cmvn, decoding)
-    recognizer = Recognizer(engine, decoding)
-    try:
+    with contextlib.ExitStack() as lanes:
+        lanes.callback(engine.close)
+        others = more_lanes(engine)
+        for other in others:
+            lanes.callback(other.close)
+        recognizers = [Recognizer(each, decoding) for each in (engine, *others)]
         config = vad_config(engine.max_segment_ms, **vad_settings)
-        failures = batch.run(jobs, recognizer, detectors(vad, config), name, words=words)
-    finally:
-        engine.close()
+        failures = batch.run(jobs, recognizers, detectors(vad, config), name, words=words)
     return 1 if problems or failures else 0
 
 

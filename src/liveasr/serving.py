@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import TypeVar
 
 from liveasr import first_use, store
-from liveasr.engines.base import Engine
-from liveasr.engines.cores import available_cores
+from liveasr.engines.lanes import more_lanes
 from liveasr.engines.registry import open_engine
 from liveasr.errors import ModelNotFoundError, UsageError
 from liveasr.options import best_installed, notice_demonstration, open_partials, partials_for
@@ -21,8 +19,6 @@ from liveasr.stream.detect import DetectorKind, detector_maker
 from liveasr.stream.live import run_loop
 from liveasr.stream.server import Server, addresses, listen
 from liveasr.stream.service import OfferedModel, Service, ServiceConfig
-
-_AnyEngine = TypeVar("_AnyEngine", bound=Engine)
 
 
 def serve(
@@ -59,7 +55,7 @@ def serve(
     hearing = open_partials(partials_path, threads)
     partial_lanes = None
     if partials_path is not None and hearing is not None:
-        partial_lanes = store.name_of(partials_path), [*_more_lanes(hearing), hearing]
+        partial_lanes = store.name_of(partials_path), [*more_lanes(hearing), hearing]
     page = Path(str(resources.files("liveasr.clients"))) / "web"
     config = ServiceConfig(max_sessions=max_sessions, idle_s=idle_s, resume_s=resume_s, session_s=session_s)
     app = create_app(lambda: Service(offered, new_detector, config, partial_lanes), access, page)
@@ -100,7 +96,7 @@ def _offer(path: Path, threads: int | None) -> OfferedModel:
     if demonstration:
         notice_demonstration(store.name_of(path), f"A full model: {store.download_command()}")
     engine = open_engine(path, threads)
-    return OfferedModel(store.name_of(path), [*_more_lanes(engine), engine], demonstration)
+    return OfferedModel(store.name_of(path), [*more_lanes(engine), engine], demonstration)
 
 
 def with_partials(offered: Sequence[OfferedModel], wanted: str | None) -> tuple[list[OfferedModel], Path | None]:
@@ -111,8 +107,3 @@ def with_partials(offered: Sequence[OfferedModel], wanted: str | None) -> tuple[
     chosen = [partials_for(offer.engines[-1], offer.name, wanted) for offer in offered]
     path = next((each for each in chosen if each is not None), None)
     return [replace(offer, two_pass=each == path) for offer, each in zip(offered, chosen, strict=True)], path
-
-
-def _more_lanes(engine: _AnyEngine) -> list[_AnyEngine]:
-    """What the cores hold beside the engine itself."""
-    return [engine.lane() for _ in range(available_cores() // engine.threads - 1)]

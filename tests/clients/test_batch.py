@@ -60,7 +60,7 @@ def run(engine: FakeEngine, jobs: list[Job], *, words: bool = False) -> int:
     """Every window of a second is a segment."""
     config = VadConfig(max_segment_ms=1000)
     recognizer = Recognizer(engine, DecodeOptions())
-    return batch.run(jobs, recognizer, lambda: WindowDetector(config), "digits", words=words)
+    return batch.run(jobs, [recognizer], lambda: WindowDetector(config), "digits", words=words)
 
 
 def to_files(paths: Iterable[Path], folder: Path, formats: Iterable[Format] = FORMATS) -> list[Job]:
