@@ -1,6 +1,7 @@
 """A web server that serves one file, whole or in one of the ways in which servers and networks go wrong."""
 
 import re
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -147,3 +148,10 @@ def serving(content: bytes) -> Iterator[Served]:
             served.over.set()
             server.shutdown()
             thread.join()
+
+
+def refused() -> str:
+    """An address where nobody listens."""
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{nobody.getsockname()[1]}"

@@ -7,7 +7,6 @@ import os
 import pty
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,8 +18,8 @@ from typing import TypeAlias
 import pytest
 
 from liveasr import cli, store
-from tests.file_server import Served, serving
-from tests.models import write_model
+from tests.file_server import Served, refused, serving
+from tests.models import register, write_model
 
 NAME = "sensevoice-small-q8.gguf"
 REPOSITORY = "FunAudioLLM/SenseVoiceSmall-GGUF"
@@ -97,13 +96,6 @@ def pull(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 def names(folder: Path) -> set[str]:
     """What is in a folder besides its locks."""
     return {path.name for path in folder.iterdir()} - {".locks"}
-
-
-def refused() -> str:
-    """An address where nobody listens."""
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{nobody.getsockname()[1]}"
 
 
 # From a web server.
@@ -249,20 +241,12 @@ def test_a_folder_that_cannot_be_made_is_one_line(pull: Pull, served: Served, fo
 # What the registry knows.
 
 
-def register(folder: Path, place: str) -> None:
-    """Say in the user's registry where a model of one file lies."""
-    del folder
-    path = Path(os.environ["XDG_CONFIG_HOME"]) / "liveasr" / "models.toml"
-    path.parent.mkdir(parents=True)
-    path.write_text(f'[mine]\nlanguages = []\nlicence = "MIT"\nvariants.f32 = [{{ name = "mine.gguf", {place} }}]\n')
-
-
 @pytest.mark.parametrize("right", [True, False])
 def test_the_checksum_of_the_registry_decides(
     pull: Pull, served: Served, folder: Path, model: bytes, right: bool
 ) -> None:
     digest = hashlib.sha256(model if right else b"other").hexdigest()
-    register(folder, f'url = "{served.url}/m.gguf", size-bytes = {len(model)}, sha256 = "{digest}"')
+    register(f'url = "{served.url}/m.gguf", size-bytes = {len(model)}, sha256 = "{digest}"')
     code, _, err = pull("mine")
     assert err[0].endswith(", 1.0 MB")
     if right:
@@ -279,7 +263,7 @@ def test_a_model_comes_from_a_local_folder(pull: Pull, folder: Path, tmp_path: P
     stick.mkdir()
     (stick / NAME).write_bytes(model)
     (stick / "mine.gguf").write_bytes(model)
-    register(folder, f'folder = "{stick}"')
+    register(f'folder = "{stick}"')
     assert pull("sensevoice-small", "--from", str(stick))[0] == 0
     assert pull("mine")[0] == 0
     assert names(folder) == {NAME, "mine.gguf"}
@@ -292,6 +276,7 @@ def test_a_model_comes_from_a_local_folder(pull: Pull, folder: Path, tmp_path: P
     assert "it was thrown away" in err[1]
 
 
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -307,10 +292,8 @@ def test_a_model_comes_from_a_local_folder(pull: Pull, folder: Path, tmp_path: P
     ],
     ids=lambda part: " ".join(part) if isinstance(part, list) else "",
 )
-def test_what_cannot_be_fetched_is_one_line(
-    pull: Pull, folder: Path, arguments: list[str], code: int, said: str
-) -> None:
-    register(folder, 'folder = "/nowhere"')
+def test_what_cannot_be_fetched_is_one_line(pull: Pull, arguments: list[str], code: int, said: str) -> None:
+    register('folder = "/nowhere"')
     found, out, err = pull(*arguments)
     assert found == code
     (line,) = [*out.splitlines(), *err]

@@ -12,6 +12,11 @@ OFFLINE_VARIABLE = "LIVEASR_OFFLINE"
 _log = logging.getLogger("liveasr")
 
 
+def is_forbidden() -> bool:
+    """Whether --offline or the variable forbids to fetch anything."""
+    return os.environ.get(OFFLINE_VARIABLE, "0") not in ("", "0")
+
+
 def find(model: str) -> Path:
     """The file of a model, as `store.find` has it; one that the registry knows is fetched if it is not installed.
 
@@ -25,7 +30,7 @@ def find(model: str) -> Path:
         return store.find(model)
     except ModelNotFoundError:
         registered = store.registry().get(model)
-        if registered is None or not registered.variants or os.environ.get(OFFLINE_VARIABLE, "0") not in ("", "0"):
+        if registered is None or not registered.variants or is_forbidden():
             raise
     # Half a second, for nothing in all later uses.
     from liveasr.clients.progress import FetchBar  # noqa: PLC0415

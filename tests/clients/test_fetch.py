@@ -294,8 +294,10 @@ def test_too_little_space_is_told_before_anything_comes(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is Linux's")
-def test_a_disk_that_fills_meanwhile_is_told(served: Served, download: Download) -> None:
+@pytest.mark.parametrize("size", [20, len(CONTENT)])
+def test_a_disk_that_fills_meanwhile_is_told(served: Served, download: Download, size: int) -> None:
     download.part.symlink_to("/dev/full")
+    served.content = CONTENT[:size]
     with pytest.raises(OutputError, match=re.escape(f"{download.part.parent}: the disk is full; make room, or let")):
         download(f"{served.url}/x.gguf")
 
