@@ -122,7 +122,9 @@ class Pulls:
         if self._going is not None:
             other = self._going.pull.model
             if other != name:
-                raise WireError("busy", f"{other} is on its way, and models come one at a time; try again later")
+                raise WireError(
+                    "busy", f"the server fetches one model at a time, and {other} is on its way; try again later"
+                )
             return
         self._errors.pop(name, None)
         files = next(iter(model.variants.values()))
