@@ -12,7 +12,7 @@ from liveasr.errors import WireError
 from liveasr.stream.pulls import Pulls
 
 PULL_METHODS = ("GET", "POST", "DELETE")
-_STATUSES = {
+STATUSES = {
     "not_allowed": HTTPStatus.FORBIDDEN,
     "unknown_model": HTTPStatus.NOT_FOUND,
     "busy": HTTPStatus.CONFLICT,
@@ -64,4 +64,4 @@ def _pulls(request: Request) -> Pulls:
 
 
 def _refusal(error: WireError) -> Response:
-    return JSONResponse({"error": {"code": error.code, "message": str(error)}}, _STATUSES[error.code])
+    return JSONResponse({"error": {"code": error.code, "message": str(error)}}, STATUSES[error.code])

@@ -13,7 +13,7 @@ import msgspec
 
 from liveasr.model_registry import RegisteredModel
 
-PullState: TypeAlias = Literal["available", "begun", "installed", "fetching", "opening", "failed", "served"]
+PullState: TypeAlias = Literal["available", "begun", "installed", "fetching", "opening", "served", "failed"]
 _SPEED_OF_S = 5.0
 """How far back the speed is measured: long enough to be steady, short enough to notice that a network has stopped."""
 _SPEED_FROM_S = 1.0

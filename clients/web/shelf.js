@@ -78,6 +78,7 @@ export class Shelf {
       else this.#wanted.add(name);
       const refused = await (state === "fetching" ? this.#pulls.cancel(name) : this.#pulls.start(name));
       this.#complain({ refused });
+      if (refused) this.#elements.fault.scrollIntoView({ block: "nearest" }); // the answer to a press has to be seen
     });
     this.#rows.set(name, row);
     this.#elements.list.append(row.item);
