@@ -21,8 +21,10 @@ from liveasr.stream.pull_state import OnDisk, Pull, PullInfo, describe
 from liveasr.stream.service import OfferedModel, PartialLanes, Service
 
 _TOLD_EVERY_S = 0.1
-_END_S = 2.0
-"""How long the end of the server waits for the end of a fetch: that comes with the next piece, if there is one."""
+_FETCH_END_S = 0.5
+"""How long the end of the server waits for a fetch to end, which it does with the next piece; what came is kept."""
+_OPENING_END_S = 5.0
+"""The same for a model that is being opened: it is in native code, under which the process had better not end."""
 _Result = TypeVar("_Result")
 
 Report: TypeAlias = Callable[[int, int | None], None]
@@ -148,10 +150,12 @@ class Pulls:
 
     async def close(self) -> None:
         """Stop what goes on, and wait a moment for its end."""
+        patience_s = _FETCH_END_S
         if self._going is not None:
+            patience_s = _OPENING_END_S if self._going.pull.opening else _FETCH_END_S
             self._stop(self._going)
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=_END_S)
+            await asyncio.wait(self._tasks, timeout=patience_s)
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

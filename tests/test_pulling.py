@@ -16,14 +16,17 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from filelock import FileLock
 
 from liveasr import cli, store
-from tests.file_server import Served, refused, serving
+from liveasr.clients.pull import pull as install
+from liveasr.errors import FetchError
+from liveasr.model_registry import RegisteredFile
+from tests.file_server import COMMIT, Served, as_hugging_face, refused, serving
 from tests.models import register, write_model
 
 NAME = "sensevoice-small-q8.gguf"
 REPOSITORY = "FunAudioLLM/SenseVoiceSmall-GGUF"
-COMMIT = "0123456789" * 4
 CREDENTIAL = "hf_made_up"
 LIMIT_S = 60
 
@@ -211,6 +214,17 @@ def test_two_processes_that_want_the_same_model_fetch_it_once(served: Served, fo
     assert names(folder) == {NAME}
 
 
+def test_who_waits_for_another_process_can_be_stopped(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stop = threading.Event()
+    (folder / ".locks").mkdir(parents=True)
+    file = RegisteredFile("mine.gguf", {"url": refused()})
+    with FileLock(folder / ".locks" / "mine.gguf"), caplog.at_level(logging.WARNING, "liveasr"):
+        stop.set()
+        with pytest.raises(FetchError, match="the fetch was stopped"):
+            install([file], None, lambda _name: lambda _came, _total: None, stop)
+    assert caplog.messages == ["another process is fetching mine.gguf; waiting for it"]
+
+
 def test_a_terminal_sees_how_much_has_come_how_fast_and_how_long_it_will_take(served: Served, folder: Path) -> None:
     served.pace_s = 0.1
     controller, terminal = pty.openpty()
@@ -301,15 +315,6 @@ def test_what_cannot_be_fetched_is_one_line(pull: Pull, arguments: list[str], co
 
 
 # Hugging Face, by a stand-in that answers as it does.
-
-
-def as_hugging_face(served: Served) -> None:
-    digest = hashlib.sha256(served.content).hexdigest()
-    served.headers = {
-        "X-Repo-Commit": COMMIT,
-        "X-Linked-Etag": f'"{digest}"',
-        "X-Linked-Size": str(len(served.content)),
-    }
 
 
 def test_hugging_face_tells_size_and_checksum_and_hears_the_token(

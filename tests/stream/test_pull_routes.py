@@ -15,7 +15,7 @@ import soundfile
 from liveasr import store
 from liveasr.stream.messages import Start
 from liveasr.stream.pcm import encode_pcm
-from tests.file_server import Served, refused, serving
+from tests.file_server import Served, as_hugging_face, refused, serving
 from tests.models import register
 from tests.pulls import let_fetch, pulled
 from tests.servers import ServerProcess, finals, talk
@@ -97,6 +97,18 @@ def test_a_model_joins_while_sessions_go_on_and_the_next_session_chooses_it(
     again = httpx.post(f"{server.url}/v1/pull/mine")  # of somebody who did not see that it is there
     assert (again.status_code, again.json()["state"]) == (202, "served")
     assert len(served.asked) == 1
+
+
+def test_a_model_of_the_programs_own_registry_comes_from_hugging_face(
+    served: Served, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_hugging_face(served)
+    monkeypatch.setenv("HF_ENDPOINT", served.url)
+    monkeypatch.setenv("HF_HOME", str(folder.parent / "cache"))
+    with ServerProcess("--allow-pull") as server:
+        httpx.post(f"{server.url}/v1/pull/sensevoice-small")
+        assert pulled(server.url, "sensevoice-small", "served", "failed")["served_as"] == "sensevoice-small-q8"
+    assert (folder / "sensevoice-small-q8.gguf").read_bytes() == CONTENT
 
 
 def test_its_course_is_told_in_bytes(server: ServerProcess, served: Served) -> None:

@@ -231,7 +231,7 @@ def test_a_server_that_stops_begins_nothing_and_opens_nothing_any_more(source: S
 def test_the_end_of_the_server_waits_no_longer_than_a_moment(
     source: Source, monkeypatch: pytest.MonkeyPatch, hangs: str
 ) -> None:
-    monkeypatch.setattr(pulling, "_END_S", 0.05)
+    monkeypatch.setattr(pulling, "_OPENING_END_S", 0.05)
 
     async def work() -> None:
         async with served(source) as (_service, pulls):
