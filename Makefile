@@ -20,8 +20,9 @@ setup: ## make .venv ready; quick when nothing has changed
 nano: setup ## add what Fun-ASR-Nano needs; the first time, building llama.cpp takes some minutes
 	@tools/setup.sh nano
 
-run: setup ## serve captions with the built-in model digits, on a page at http://127.0.0.1:8765
-	@exec $(BIN)/liveasr serve --model digits
+run: setup ## serve captions on a page at http://127.0.0.1:8765, with the built-in digits until a full model is installed
+	@echo 'run: the command liveasr is $(BIN)/liveasr here; `source $(BIN)/activate` puts it on the path'
+	@exec $(BIN)/liveasr serve
 
 test: nano ## run the tests, those of Fun-ASR-Nano included
 	$(BIN)/pytest $(ARGS)

@@ -7,11 +7,12 @@ server sent to tell its versions apart, lies beside it. Where there is neither, 
 import errno
 import re
 import shutil
-import time
+import threading
 from collections.abc import Callable
 from http import HTTPStatus
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import TypeAlias
 
 import httpx
 
@@ -23,6 +24,8 @@ Report: TypeAlias = Callable[[int, int | None], None]
 """Takes how many bytes have come, and how many there are, if that is known."""
 PATIENCE_S = 20.0
 """How long after the last new byte a broken connection is tried again."""
+NEVER = threading.Event()
+"""What is given where nobody stops a fetch but by ending the process."""
 _COPIED_BYTES = 1 << 20
 _CONTENT_RANGE = re.compile(r"bytes (?P<start>\d+)-\d+/(?P<total>\d+|\*)")
 
@@ -42,18 +45,20 @@ class Fetch:
         part: the file that grows.
         identity: of what `part` is the beginning.
         report: is told of every piece.
+        stop: set by another thread, it ends the fetch before the next piece.
     """
 
-    def __init__(self, part: Path, identity: Path, report: Report) -> None:
+    def __init__(self, part: Path, identity: Path, report: Report, stop: threading.Event = NEVER) -> None:
         self._part = part
         self._identity = identity
         self._report = report
+        self._stop = stop
 
     def copy(self, source: Path) -> None:
         """Take all of a file of this computer.
 
         Raises:
-            FetchError: it cannot be read.
+            FetchError: it cannot be read, or was stopped.
             OutputError: the disk is full, or may not be written.
         """
         try:
@@ -62,8 +67,7 @@ class Fetch:
                 self._require_space(total)
                 with self._opened(0, "") as out:
                     while piece := file.read(_COPIED_BYTES):
-                        self._write(out, piece)
-                        self._report(out.tell(), total)
+                        self._take(out, piece, total)
         except OSError as error:
             raise FetchError(f"{source}: cannot be read: {error.strerror}") from error
 
@@ -71,7 +75,7 @@ class Fetch:
         """Take a file from its server, from where the part ends.
 
         Raises:
-            FetchError: it cannot be had, or not now; what came is kept.
+            FetchError: it cannot be had, or not now, or was stopped; what came is kept.
             OutputError: the disk is full, or may not be written; what came is kept.
         """
         backoff = Backoff(patience_s)
@@ -88,7 +92,8 @@ class Fetch:
                 pause_s = backoff.next()
                 if pause_s is None:
                     raise told
-                time.sleep(pause_s)
+                if self._stop.wait(pause_s):
+                    raise _stopped()
 
     def _get(self, client: httpx.Client, remote: RemoteFile) -> None:
         begun_of = self._begun_of()
@@ -136,16 +141,15 @@ class Fetch:
         if total is not None:
             if remote.size_bytes is not None and total != remote.size_bytes:
                 raise FetchError(
-                    f"{remote.host} would send {total} bytes where {remote.size_bytes} were expected; is it another "
-                    "file, or a page to log in? --from names another source"
+                    f"{remote.host} would send {total} bytes where {remote.size_bytes} were expected",
+                    "is it another file, or a page to log in? --from names another source",
                 )
             self._require_space(total - start)
         with self._opened(start, remote.sha256 or _version(response)) as out:
             for piece in response.iter_raw():
-                self._write(out, piece)
-                self._report(out.tell(), total)
+                self._take(out, piece, total)
             if total is not None and out.tell() != total:
-                raise _BrokenOffError(FetchError(f"{remote.host} sent {out.tell()} of {total} bytes; try again"))
+                raise _BrokenOffError(FetchError(f"{remote.host} sent {out.tell()} of {total} bytes", "try again"))
 
     def _size(self) -> int:
         return self._part.stat().st_size if self._part.is_file() else 0
@@ -153,25 +157,32 @@ class Fetch:
     def _begun_of(self) -> str:
         return self._identity.read_text(encoding="utf-8") if self._identity.is_file() else ""
 
-    def _opened(self, start: int, identity: str) -> BinaryIO:
-        """The part, to be gone on with; or emptied, and then it is the beginning of something else."""
+    def _opened(self, start: int, identity: str) -> FileIO:
+        """The part, to be gone on with; or emptied, and then it is the beginning of something else.
+
+        Without a buffer: what is left in one when the disk is full would be tried again, and fail, when it is closed.
+        """
         try:
             if start:
-                return self._part.open("ab")
-            out = self._part.open("wb")
+                return self._part.open("ab", buffering=0)
+            out = self._part.open("wb", buffering=0)
             self._identity.write_text(identity, encoding="utf-8")
         except OSError as error:
             raise OutputError(self._part, f"cannot be written: {error.strerror}") from error
         return out
 
-    def _write(self, out: BinaryIO, piece: bytes) -> None:
+    def _take(self, out: FileIO, piece: bytes, total: int | None) -> None:
+        if self._stop.is_set():
+            raise _stopped()
         try:
-            out.write(piece)
-            out.flush()  # here, so that a full disk is told as one
+            rest = memoryview(piece)
+            while rest:
+                rest = rest[out.write(rest) :]
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise self._full() from error
             raise OutputError(self._part, f"cannot be written: {error.strerror}") from error
+        self._report(out.tell(), total)
 
     def _require_space(self, needed_bytes: int) -> None:
         free_bytes = shutil.disk_usage(self._part.parent).free
@@ -181,6 +192,10 @@ class Fetch:
     def _full(self, numbers: str = "") -> OutputError:
         reason = f"the disk is full{numbers and f': {numbers}'}; make room, or let LIVEASR_MODELS name another folder"
         return OutputError(self._part.parent, reason)
+
+
+def _stopped() -> FetchError:
+    return FetchError("the fetch was stopped")
 
 
 def _version(response: httpx.Response) -> str:

@@ -40,7 +40,7 @@ def locate(repository: str, path: str) -> RemoteFile | Path:
         raise refusal(url, error.response.status_code, _RIGHTS) from error
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:  # the last of a proxy that is none
         words = " ".join(str(error).split())
-        raise FetchError(f"no connection to {host_of(url)} ({words}); is there a network? {_WAYS}") from error
+        raise FetchError(f"no connection to {host_of(url)} ({words})", f"is there a network? {_WAYS}") from error
     # Of large files the etag is the SHA-256 of what is in them.
     sha256 = metadata.etag if metadata.etag and _SHA256.fullmatch(metadata.etag) else None
     token = get_token()

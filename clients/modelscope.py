@@ -51,9 +51,9 @@ def locate(repository: str, path: str) -> RemoteFile:
         listing = msgspec.json.decode(answer.content, type=_Listing)
     except msgspec.DecodeError as error:
         raise FetchError(
-            f"{host_of(url)} answered in a way that ModelScope does not; is this a page to log in?"
+            f"{host_of(url)} answered in a way that ModelScope does not", "is this a page to log in?"
         ) from error
     for file in listing.data.files if listing.data else ():
         if file.path == path:
             return RemoteFile(url, {}, file.size, file.sha256 or None)
-    raise FetchError(f"{host_of(url)} has no {path} in {repository}; --from names another source")
+    raise FetchError(f"{host_of(url)} has no {path} in {repository}", "--from names another source")

@@ -5,13 +5,14 @@ import dataclasses
 import hashlib
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from liveasr import store
-from liveasr.clients.fetch import Fetch, Report
+from liveasr.clients.fetch import NEVER, Fetch, Report
 from liveasr.clients.remote import RemoteFile
 from liveasr.clients.sources import locate
 from liveasr.errors import FetchError, ModelFileError, OutputError
@@ -19,32 +20,40 @@ from liveasr.gguf_file import GgufFile
 from liveasr.model_registry import RegisteredFile
 
 _log = logging.getLogger("liveasr")
+_LOCK_S = 0.5
+"""How often whoever waits for another process looks whether it is to stop."""
 
 
-def pull(files: Sequence[RegisteredFile], wanted: str | None, begin: Callable[[str], Report]) -> list[Path]:
+def pull(
+    files: Sequence[RegisteredFile],
+    wanted: str | None,
+    begin: Callable[[str], Report],
+    stop: threading.Event = NEVER,
+) -> list[Path]:
     """Install all files of a variant; those that are there already, and whole, stay.
 
     Args:
         files: of the registry.
         wanted: where from, as `sources.locate` takes it.
         begin: called with the name of each file that is fetched; what it returns is told of every piece.
+        stop: set by another thread, it ends the fetch; what came is kept, to be gone on with.
 
     Returns:
         Where they lie.
 
     Raises:
-        FetchError: one cannot be had, or what came is not what was expected.
+        FetchError: one cannot be had, what came is not what was expected, or the fetch was stopped.
         OutputError: the folder cannot be written, or the disk is full.
         UsageError: the registry does not know the wanted source.
     """
-    return [_pull(file, wanted, begin) for file in files]
+    return [_pull(file, wanted, begin, stop) for file in files]
 
 
-def _pull(file: RegisteredFile, wanted: str | None, begin: Callable[[str], Report]) -> Path:
+def _pull(file: RegisteredFile, wanted: str | None, begin: Callable[[str], Report], stop: threading.Event) -> Path:
     path = store.installed_path(file)
     if _is_whole(path, file):
         return path
-    with _alone(path):
+    with _alone(path, stop):
         if _is_whole(path, file):  # by another process, while this one waited
             return path
         source = locate(file, wanted)
@@ -56,15 +65,19 @@ def _pull(file: RegisteredFile, wanted: str | None, begin: Callable[[str], Repor
         _log.warning(
             "fetching %s from %s%s", file.name, source.host if isinstance(source, RemoteFile) else source, size
         )
-        _fetch(path, source, begin(file.name))
+        _fetch(path, source, begin(file.name), stop)
         _check(path, size_bytes, sha256)
         _name(path)
     return path
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """What no two processes do at once for one file."""
+def _alone(path: Path, stop: threading.Event) -> Iterator[None]:
+    """What no two processes do at once for one file.
+
+    Raises:
+        FetchError: it was stopped while it waited for the other.
+    """
     try:
         locks = (
             path.parent / ".locks"
@@ -75,7 +88,7 @@ def _alone(path: Path) -> Iterator[None]:
             lock.acquire(timeout=0)
         except Timeout:
             _log.warning("another process is fetching %s; waiting for it", path.name)
-            lock.acquire()
+            _wait_for(lock, stop)
     except OSError as error:
         raise OutputError(path.parent, f"cannot be written: {error.strerror}") from error
     try:
@@ -84,9 +97,16 @@ def _alone(path: Path) -> Iterator[None]:
         lock.release()
 
 
-def _fetch(path: Path, source: RemoteFile | Path, report: Report) -> None:
-    part, identity = store.partial_path(path), store.partial_identity_path(path)
-    fetch = Fetch(part, identity, report)
+def _wait_for(lock: FileLock, stop: threading.Event) -> None:
+    while not stop.is_set():
+        with contextlib.suppress(Timeout):
+            lock.acquire(timeout=_LOCK_S)
+            return
+    raise FetchError("the fetch was stopped")
+
+
+def _fetch(path: Path, source: RemoteFile | Path, report: Report, stop: threading.Event) -> None:
+    fetch = Fetch(store.partial_path(path), store.partial_identity_path(path), report, stop)
     if isinstance(source, Path):
         try:
             fetch.copy(source)
@@ -97,7 +117,7 @@ def _fetch(path: Path, source: RemoteFile | Path, report: Report) -> None:
     try:
         fetch.download(source)
     except FetchError as error:
-        raise FetchError(f"{error}{_kept(path)}") from error
+        raise FetchError(error.reason, f"{error.way_out}{_kept(path)}") from error
     except KeyboardInterrupt:
         if kept := _kept(path):
             _log.warning("%s%s", path.name, kept)
@@ -106,11 +126,8 @@ def _fetch(path: Path, source: RemoteFile | Path, report: Report) -> None:
 
 def _kept(path: Path) -> str:
     """What to say of the part that came, if it can be gone on with."""
-    part, identity = store.partial_path(path), store.partial_identity_path(path)
-    size_bytes = part.stat().st_size if part.is_file() else 0
-    if not size_bytes or not identity.is_file() or not identity.stat().st_size:
-        return ""
-    return f"; {size_bytes / 1e6:.1f} MB came and are kept, the same command goes on from there"
+    size_bytes = store.begun_bytes(path)
+    return f"; {size_bytes / 1e6:.1f} MB came and are kept, the same command goes on from there" if size_bytes else ""
 
 
 def _is_whole(path: Path, file: RegisteredFile) -> bool:
@@ -130,7 +147,9 @@ def _check(path: Path, size_bytes: int | None, sha256: str | None) -> None:
     """See that what came is what was expected, or throw it away."""
     if fault := _fault(store.partial_path(path), size_bytes, sha256):
         _throw_away(path)
-        raise FetchError(f"{path.name}: what came {fault}; it was thrown away. Try again, or --from another source")
+        raise FetchError(
+            f"{path.name}: what came {fault}; it was thrown away", "try again, or --from names another source"
+        )
 
 
 def _fault(path: Path, size_bytes: int | None, sha256: str | None) -> str:

@@ -51,27 +51,27 @@ def refusal(url: str, status: int, how_to_get_rights: str = "") -> FetchError:
     """What to raise of an answer that is none."""
     host = host_of(url)
     if status == HTTPStatus.NOT_FOUND:
-        return FetchError(f"{host} has no {httpx.URL(url).path}; {_OTHER_WAYS}")
+        return FetchError(f"{host} has no {httpx.URL(url).path}", _OTHER_WAYS)
     if status in _SHORT_ON_RIGHTS:
         way = how_to_get_rights or _OTHER_WAYS
-        return FetchError(f"{host} does not give {httpx.URL(url).path} to everyone ({status}); {way}")
+        return FetchError(f"{host} does not give {httpx.URL(url).path} to everyone ({status})", way)
     try:
         words = f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
         words = str(status)
-    return FetchError(f"{host} answered {words}; try again later, or {_OTHER_WAYS}")
+    return FetchError(f"{host} answered {words}", f"try again later, or {_OTHER_WAYS}")
 
 
 def failure(url: str, error: Exception) -> FetchError:
     """What to raise when a server cannot be asked, or stops answering."""
     host = host_of(url)
     if isinstance(error, httpx.ReadTimeout):
-        return FetchError(f"{host} has stopped sending; try again, or {_OTHER_WAYS}")
+        return FetchError(f"{host} has stopped sending", f"try again, or {_OTHER_WAYS}")
     if isinstance(error, httpx.TimeoutException):
-        return FetchError(f"{host} does not answer; is there a network? {_OTHER_WAYS}")
+        return FetchError(f"{host} does not answer", f"is there a network? {_OTHER_WAYS}")
     if isinstance(error, httpx.ConnectError | httpx.ProxyError):
-        return FetchError(f"no connection to {host} ({_words(error)}); is there a network? {_OTHER_WAYS}")
-    return FetchError(f"the connection to {host} failed ({_words(error)}); try again, or {_OTHER_WAYS}")
+        return FetchError(f"no connection to {host} ({_words(error)})", f"is there a network? {_OTHER_WAYS}")
+    return FetchError(f"the connection to {host} failed ({_words(error)})", f"try again, or {_OTHER_WAYS}")
 
 
 def _words(error: Exception) -> str:

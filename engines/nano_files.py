@@ -93,6 +93,11 @@ def is_complete(file: GgufFile) -> bool:
         language_model_of(file)
     except ModelFileError:
         return False
+    return can_run()
+
+
+def can_run() -> bool:
+    """Whether llama.cpp is installed, which runs the language model."""
     return find_spec("llama_cpp") is not None
 
 

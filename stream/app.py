@@ -1,7 +1,8 @@
 """What the server answers: Starlette's routes around a Service, and the gate before them.
 
 The page is at /, its parts below /web; /v1/stream is a session over a WebSocket (docs/protocol.md), /v1/models lists
-what may be chosen, /health says that the program runs, /ready that new sessions are taken, /metrics how things are.
+what may be chosen, /v1/pull what may be fetched, /health says that the program runs, /ready that new sessions are
+taken, /metrics how things are.
 """
 
 import base64
@@ -29,6 +30,8 @@ from liveasr.stream.connection import Connection, Goodbye
 from liveasr.stream.journal import note
 from liveasr.stream.messages import SUBPROTOCOL
 from liveasr.stream.metrics import CONTENT_TYPE
+from liveasr.stream.pull_routes import PULL_METHODS, pull_routes
+from liveasr.stream.pulls import PullMeans, Pulls
 from liveasr.stream.service import Service
 
 _PAGE_HEADERS = {
@@ -81,22 +84,17 @@ class WebSocketChannel:
             await self._websocket.close(code, reason)
 
 
-def create_app(service: Callable[[], Service], access: Access, page: Path) -> Starlette:
+def create_app(
+    service: Callable[[], Service], access: Access, page: Path, pull_means: PullMeans | None = None
+) -> Starlette:
     """The application. The service is made, and its models are freed, inside the event loop that serves.
 
     Args:
         service: makes it.
         access: who may connect.
         page: the folder of the page.
+        pull_means: how clients may have models fetched, where they may.
     """
-
-    @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        app.state.service = service()
-        try:
-            yield
-        finally:
-            await app.state.service.close()
 
     def served(connection: HTTPConnection) -> Service:
         found: Service = connection.app.state.service
@@ -116,7 +114,8 @@ def create_app(service: Callable[[], Service], access: Access, page: Path) -> St
         return JSONResponse(content, status)
 
     async def models(request: Request) -> Response:
-        return JSONResponse({"models": msgspec.to_builtins(served(request).models)})
+        content = {"models": msgspec.to_builtins(served(request).models), "allow_pull": pull_means is not None}
+        return JSONResponse(content)
 
     async def metrics(request: Request) -> Response:
         return Response(served(request).measured(), media_type=CONTENT_TYPE)
@@ -136,15 +135,35 @@ def create_app(service: Callable[[], Service], access: Access, page: Path) -> St
         Route("/health", health),
         Route("/ready", ready),
         Route("/v1/models", models),
+        *pull_routes(),
         Route("/metrics", metrics),
         WebSocketRoute("/v1/stream", stream),
         WebSocketRoute("/{path:path}", nowhere),
     ]
     middleware = [
-        Middleware(CORSMiddleware, allow_origins=access.origins, allow_headers=["Authorization"]),
+        Middleware(
+            CORSMiddleware, allow_origins=access.origins, allow_methods=PULL_METHODS, allow_headers=["Authorization"]
+        ),
         Middleware(_Gate, access=access, page=page),
     ]
-    return Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
+    return Starlette(routes=routes, middleware=middleware, lifespan=_lifespan(service, pull_means))
+
+
+def _lifespan(
+    service: Callable[[], Service], pull_means: PullMeans | None
+) -> Callable[[Starlette], contextlib.AbstractAsyncContextManager[None]]:
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        app.state.service = service()
+        app.state.pulls = None if pull_means is None else Pulls(app.state.service, pull_means)
+        try:
+            yield
+        finally:
+            if app.state.pulls is not None:  # what it is about to add has to be closed as well
+                await app.state.pulls.close()
+            await app.state.service.close()
+
+    return lifespan
 
 
 class _PageFiles(StaticFiles):

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from liveasr.engines.base import DecodeOptions, Engine
 from liveasr.errors import UsageError, WireError
@@ -74,6 +74,10 @@ class OfferedModel:
         )
 
 
+PartialLanes: TypeAlias = tuple[str, Sequence[Engine]]
+"""Name and lanes of a model that gives the partials of others; none that writes."""
+
+
 class Guest(Protocol):
     """A connection, as far as the service has to know it."""
 
@@ -98,10 +102,10 @@ class Service:
     """Models and sessions. Make it inside the event loop that serves; `close` frees the models.
 
     Args:
-        models: at least one; the first serves clients that name none.
+        models: at least one; the first serves clients that name none. More may join later.
         new_detector: makes a session's voice activity detector.
         config: what clients are held to.
-        partials: name and lanes of a model that gives the partials of the others, if one does; none that writes.
+        partials: of the model that gives them for the others, if one does.
     """
 
     def __init__(
@@ -109,26 +113,18 @@ class Service:
         models: Sequence[OfferedModel],
         new_detector: Callable[[VadConfig], Detector],
         config: ServiceConfig,
-        partials: tuple[str, Sequence[Engine]] | None = None,
+        partials: PartialLanes | None = None,
     ) -> None:
         self.metrics = Metrics()
-        self._offers = {model.name: model for model in models}
+        self._new_detector = new_detector
+        self._offers: dict[str, OfferedModel] = {}
+        self._recognizers: dict[str, LiveRecognizer] = {}
         self._partials: Partials | None = None
-        if partials is not None:
-            name, engines = partials
-            self._partials = partials_by(engines, partial(self.metrics.decoded, name))
-        self._recognizers = {
-            model.name: LiveRecognizer(
-                model.engines,
-                new_detector,
-                self._partials if model.two_pass else None,
-                partial(self.metrics.decoded, model.name),
-            )
-            for model in models
-        }
-        self._lanes: list[tuple[str, LiveRecognizer | Partials]] = [*self._recognizers.items()]
-        if partials is not None and self._partials is not None:
-            self._lanes.append((partials[0], self._partials))
+        self._lanes: list[tuple[str, LiveRecognizer | Partials]] = []
+        first, *others = models
+        self.join(first, partials)
+        for model in others:
+            self.join(model)
         self._dropped = Counter[str]()  # partials, by model, as far as the metrics have counted them
         self._config = config
         self._guests: set[Guest] = set()
@@ -138,9 +134,33 @@ class Service:
         self._empty.set()
         self._watching = asyncio.create_task(self.metrics.watch_loop())
         self.limits = config.limits
-        self.models = tuple(model.info for model in models)
         self.draining = False
         """Told to stop: no new session is taken."""
+
+    @property
+    def models(self) -> tuple[ModelInfo, ...]:
+        """What clients may choose from; the first serves those that name none."""
+        return tuple(offer.info for offer in self._offers.values())
+
+    def join(self, model: OfferedModel, partials: PartialLanes | None = None) -> None:
+        """Offer one more model, to sessions that begin from now on.
+
+        Args:
+            model: of a name that no other has.
+            partials: of the model that gives them from now on, where none has done so yet.
+        """
+        if partials is not None:
+            name, engines = partials
+            self._partials = partials_by(engines, partial(self.metrics.decoded, name))
+            self._lanes.append((name, self._partials))
+        self._offers[model.name] = model
+        self._recognizers[model.name] = LiveRecognizer(
+            model.engines,
+            self._new_detector,
+            self._partials if model.two_pass else None,
+            partial(self.metrics.decoded, model.name),
+        )
+        self._lanes.append((model.name, self._recognizers[model.name]))
 
     @property
     def sessions(self) -> int:

@@ -1,10 +1,13 @@
-"""Model files that hold no model, for tests of which file is taken."""
+"""Model files that hold no model, for tests of which file is taken, and registries that know some."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import gguf
 import numpy as np
+
+from liveasr import store
 
 _COLUMNS = 64
 
@@ -32,3 +35,13 @@ def write_model(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def register(place: str, *, name: str = "mine", file: str | None = None) -> None:
+    """Add a model of one file to the user's registry; `place` says where it lies, in TOML."""
+    assert "XDG_CONFIG_HOME" in os.environ, "a test writes nothing into the home of whoever runs it"
+    path = store.registry_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files = f'[{{ name = "{file or f"{name}.gguf"}", {place} }}]'
+    with path.open("a", encoding="utf-8") as registry:
+        registry.write(f'[{name}]\nlanguages = ["en"]\nlicence = "MIT"\nvariants.f32 = {files}\n')

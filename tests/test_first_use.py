@@ -11,6 +11,7 @@ from liveasr.engines.base import DecodeOptions
 from liveasr.errors import FetchError, ModelNotFoundError
 from tests.file_server import Served
 from tests.file_server import serving as file_server
+from tests.models import register
 
 
 @pytest.fixture
@@ -26,10 +27,7 @@ def folder(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv(store.FOLDER_VARIABLE, str(tmp_path / "models"))
     monkeypatch.delenv(first_use.OFFLINE_VARIABLE)
-    path = tmp_path / "config" / "liveasr" / "models.toml"
-    path.parent.mkdir(parents=True)
-    file = f'{{ name = "mine-f32.gguf", url = "{served.url}/m.gguf", size-bytes = {len(served.content)} }}'
-    path.write_text(f'[mine]\nlanguages = []\nlicence = "MIT"\nvariants.f32 = [{file}]\n')
+    register(f'url = "{served.url}/m.gguf", size-bytes = {len(served.content)}', file="mine-f32.gguf")
     return tmp_path / "models"
 
 

@@ -47,7 +47,7 @@ COMMANDS = (
 )
 
 # What they share.
-BESIDE_COMMANDS = ("liveasr.options", "liveasr.first_use")
+BESIDE_COMMANDS = ("liveasr.options", "liveasr.offering", "liveasr.first_use")
 
 # importer -> what it may import of liveasr. A name covers everything below it; the longest matching importer decides,
 # and a module of the front door that has no line of its own is refused, so that a new one has to say where it stands.
@@ -70,12 +70,10 @@ MAY_IMPORT = {
         "liveasr.models",
     ),
     "liveasr.cli": (*FRONT_DOOR, *COMMANDS, *(f"liveasr.{room}" for room in ROOMS)),
-    **{
-        command: (*FRONT_DOOR, "liveasr.options", "liveasr.first_use", *(f"liveasr.{room}" for room in ROOMS))
-        for command in COMMANDS
-    },
+    **{command: (*FRONT_DOOR, *BESIDE_COMMANDS, *(f"liveasr.{room}" for room in ROOMS)) for command in COMMANDS},
     "liveasr.pulling": (*FRONT_DOOR, "liveasr.model_list", "liveasr.clients"),
     "liveasr.options": (*FRONT_DOOR, "liveasr.first_use", *(f"liveasr.{room}" for room in ROOMS)),
+    "liveasr.offering": (*FRONT_DOOR, "liveasr.options", *(f"liveasr.{room}" for room in ROOMS)),
     "liveasr.first_use": (*FRONT_DOOR, "liveasr.clients"),
     "liveasr.__main__": ("liveasr.cli",),
     "liveasr": (),
@@ -94,7 +92,7 @@ ONLY_IN = {
     "llama_cpp": ("liveasr.engines",),
     "sounddevice": ("liveasr.stream.capture",),
     "socket": (*SOCKETS, "liveasr.engines.llm_running", "liveasr.engines.llm_server"),
-    "starlette": (*SOCKETS, "liveasr.stream.app"),
+    "starlette": (*SOCKETS, "liveasr.stream.app", "liveasr.stream.pull_routes"),
     "uvicorn": SOCKETS,
     "httpx": ("liveasr.clients",),
     "httpx2": ("liveasr.clients.hugging_face",),
@@ -105,7 +103,17 @@ ONLY_IN = {
         *SOCKETS,
         *(
             f"liveasr.stream.{module}"
-            for module in ("worker", "live", "capture", "mailbox", "metrics", "service", "conversation", "connection")
+            for module in (
+                "worker",
+                "live",
+                "capture",
+                "mailbox",
+                "metrics",
+                "service",
+                "conversation",
+                "connection",
+                "pulls",
+            )
         ),
     ),
 }

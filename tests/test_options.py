@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from liveasr import options, serving, store
+from liveasr import options, store
 from liveasr.engines import nano_files, paraformer, sensevoice, streaming_model
 from liveasr.engines.base import MAX_SEGMENT_MS, DecodeOptions, Engine
 from liveasr.errors import ModelNotFoundError, UsageError
-from liveasr.stream.service import OfferedModel
 from liveasr.vad.config import VadConfig
 from tests.fakes import FakeAutoregressiveEngine, FakeEngine, FakeStreamingEngine, said
 from tests.helpers import write_gguf
@@ -101,20 +100,6 @@ def test_whoever_names_a_model_or_none_is_heeded(
     assert caplog.messages == []
     with pytest.raises(ModelNotFoundError, match="no model named other"):
         options.partials_for(engine, "any", "other")
-
-
-def test_a_server_gives_the_partials_of_another_model_to_those_that_need_it(folder: Path) -> None:
-    path = write_model(folder / "sensevoice-small-q8.gguf", SENSEVOICE, "q8_0")
-    offered = [OfferedModel("plain", [FakeEngine([said("a")])]), OfferedModel("fun-asr-nano", [WRITER])]
-
-    def chosen(wanted: str | None) -> tuple[list[bool], Path | None]:
-        models, found = serving.with_partials(offered, wanted)
-        assert [model.name for model in models] == ["plain", "fun-asr-nano"]
-        return [model.two_pass for model in models], found
-
-    assert chosen(None) == ([False, True], path)
-    assert chosen("digits") == ([True, True], store.built_in("digits"))
-    assert chosen("none")[1] is None
 
 
 # Which model is taken.

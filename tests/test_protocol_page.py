@@ -12,6 +12,7 @@ import pytest
 from liveasr.engines import hotwords
 from liveasr.engines.base import MAX_SEGMENT_MS
 from liveasr.errors import WireError
+from liveasr.stream import pull_routes
 from liveasr.stream.messages import (
     CLOSE_CODES,
     MAX_MESSAGE_BYTES,
@@ -24,6 +25,7 @@ from liveasr.stream.messages import (
     decode_server,
     encode,
 )
+from liveasr.stream.pull_state import PullInfo, PullState
 from tests.wire import CLIENT_MESSAGES, SERVER_MESSAGES, tag
 
 PAGE = (Path(__file__).parents[1] / "docs" / "protocol.md").read_text(encoding="utf-8")
@@ -133,6 +135,16 @@ def test_the_table_of_errors_has_every_code_with_what_it_closes_with() -> None:
     assert rows.keys() == set(get_args(ErrorCode))
     assert rows.pop("unknown_type") == "not fatal"
     assert {code: int(closes) for code, closes in rows.items()} == CLOSE_CODES
+
+
+def test_what_is_told_of_models_that_are_fetched_is_that_of_the_code() -> None:
+    (block,) = re.findall(r'```\n(\{"name": .*?)```', PAGE, re.DOTALL)
+    example = json.loads(block)
+    assert json.loads(msgspec.json.encode(msgspec.json.decode(block, type=PullInfo))) == example
+    meanings = {field.strip("`"): meaning for field, meaning in table("| field | meaning |")}
+    assert meanings.keys() == example.keys() - {"languages", "licence"}
+    assert re.findall(r"`(\w+)`", meanings["state"]) == list(get_args(PullState))
+    assert {code.strip("`"): int(status) for code, status, _ in table("| code | status |")} == pull_routes.STATUSES
 
 
 def test_the_other_numbers_and_names_of_the_page_are_those_of_the_code() -> None:

@@ -7,7 +7,6 @@ import os
 import pty
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -17,14 +16,17 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from filelock import FileLock
 
 from liveasr import cli, store
-from tests.file_server import Served, serving
-from tests.models import write_model
+from liveasr.clients.pull import pull as install
+from liveasr.errors import FetchError
+from liveasr.model_registry import RegisteredFile
+from tests.file_server import COMMIT, Served, as_hugging_face, refused, serving
+from tests.models import register, write_model
 
 NAME = "sensevoice-small-q8.gguf"
 REPOSITORY = "FunAudioLLM/SenseVoiceSmall-GGUF"
-COMMIT = "0123456789" * 4
 CREDENTIAL = "hf_made_up"
 LIMIT_S = 60
 
@@ -97,13 +99,6 @@ def pull(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 def names(folder: Path) -> set[str]:
     """What is in a folder besides its locks."""
     return {path.name for path in folder.iterdir()} - {".locks"}
-
-
-def refused() -> str:
-    """An address where nobody listens."""
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{nobody.getsockname()[1]}"
 
 
 # From a web server.
@@ -219,6 +214,17 @@ def test_two_processes_that_want_the_same_model_fetch_it_once(served: Served, fo
     assert names(folder) == {NAME}
 
 
+def test_who_waits_for_another_process_can_be_stopped(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stop = threading.Event()
+    (folder / ".locks").mkdir(parents=True)
+    file = RegisteredFile("mine.gguf", {"url": refused()})
+    with FileLock(folder / ".locks" / "mine.gguf"), caplog.at_level(logging.WARNING, "liveasr"):
+        stop.set()
+        with pytest.raises(FetchError, match="the fetch was stopped"):
+            install([file], None, lambda _name: lambda _came, _total: None, stop)
+    assert caplog.messages == ["another process is fetching mine.gguf; waiting for it"]
+
+
 def test_a_terminal_sees_how_much_has_come_how_fast_and_how_long_it_will_take(served: Served, folder: Path) -> None:
     served.pace_s = 0.1
     controller, terminal = pty.openpty()
@@ -249,20 +255,12 @@ def test_a_folder_that_cannot_be_made_is_one_line(pull: Pull, served: Served, fo
 # What the registry knows.
 
 
-def register(folder: Path, place: str) -> None:
-    """Say in the user's registry where a model of one file lies."""
-    del folder
-    path = Path(os.environ["XDG_CONFIG_HOME"]) / "liveasr" / "models.toml"
-    path.parent.mkdir(parents=True)
-    path.write_text(f'[mine]\nlanguages = []\nlicence = "MIT"\nvariants.f32 = [{{ name = "mine.gguf", {place} }}]\n')
-
-
 @pytest.mark.parametrize("right", [True, False])
 def test_the_checksum_of_the_registry_decides(
     pull: Pull, served: Served, folder: Path, model: bytes, right: bool
 ) -> None:
     digest = hashlib.sha256(model if right else b"other").hexdigest()
-    register(folder, f'url = "{served.url}/m.gguf", size-bytes = {len(model)}, sha256 = "{digest}"')
+    register(f'url = "{served.url}/m.gguf", size-bytes = {len(model)}, sha256 = "{digest}"')
     code, _, err = pull("mine")
     assert err[0].endswith(", 1.0 MB")
     if right:
@@ -279,7 +277,7 @@ def test_a_model_comes_from_a_local_folder(pull: Pull, folder: Path, tmp_path: P
     stick.mkdir()
     (stick / NAME).write_bytes(model)
     (stick / "mine.gguf").write_bytes(model)
-    register(folder, f'folder = "{stick}"')
+    register(f'folder = "{stick}"')
     assert pull("sensevoice-small", "--from", str(stick))[0] == 0
     assert pull("mine")[0] == 0
     assert names(folder) == {NAME, "mine.gguf"}
@@ -292,6 +290,7 @@ def test_a_model_comes_from_a_local_folder(pull: Pull, folder: Path, tmp_path: P
     assert "it was thrown away" in err[1]
 
 
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -307,10 +306,8 @@ def test_a_model_comes_from_a_local_folder(pull: Pull, folder: Path, tmp_path: P
     ],
     ids=lambda part: " ".join(part) if isinstance(part, list) else "",
 )
-def test_what_cannot_be_fetched_is_one_line(
-    pull: Pull, folder: Path, arguments: list[str], code: int, said: str
-) -> None:
-    register(folder, 'folder = "/nowhere"')
+def test_what_cannot_be_fetched_is_one_line(pull: Pull, arguments: list[str], code: int, said: str) -> None:
+    register('folder = "/nowhere"')
     found, out, err = pull(*arguments)
     assert found == code
     (line,) = [*out.splitlines(), *err]
@@ -318,15 +315,6 @@ def test_what_cannot_be_fetched_is_one_line(
 
 
 # Hugging Face, by a stand-in that answers as it does.
-
-
-def as_hugging_face(served: Served) -> None:
-    digest = hashlib.sha256(served.content).hexdigest()
-    served.headers = {
-        "X-Repo-Commit": COMMIT,
-        "X-Linked-Etag": f'"{digest}"',
-        "X-Linked-Size": str(len(served.content)),
-    }
 
 
 def test_hugging_face_tells_size_and_checksum_and_hears_the_token(

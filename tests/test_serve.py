@@ -1,6 +1,7 @@
 """The command `liveasr serve`: what it refuses, what it says, how it ends."""
 
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -11,10 +12,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from liveasr import store
+from liveasr import first_use, store
 from tests.servers import ServerProcess
 
-TLS = Path(__file__).parent / "data" / "tls"
+ROOT = Path(__file__).resolve().parents[1]
+TLS = ROOT / "tests" / "data" / "tls"
 
 
 def refused(*arguments: str, **environment: str) -> str:
@@ -52,6 +54,16 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path) -> None:
     assert "fsmn-vad" in refused("--model", "fsmn-vad", "--port", "0")
 
 
+def test_clients_may_have_models_fetched_only_where_that_is_not_forbidden(tmp_path: Path) -> None:
+    arguments = ("--model", "digits", "--port", "0", "--allow-pull")
+    assert "--offline or LIVEASR_OFFLINE forbids" in refused(*arguments, "--offline", LIVEASR_OFFLINE="0")
+    assert "--offline or LIVEASR_OFFLINE forbids" in refused(*arguments, LIVEASR_OFFLINE="1")
+    (tmp_path / "liveasr").mkdir()
+    (tmp_path / "liveasr" / "models.toml").write_text("[mine]\nlicence = 1\n", encoding="utf-8")
+    line = refused(*arguments, LIVEASR_OFFLINE="0", XDG_CONFIG_HOME=str(tmp_path))
+    assert line.startswith(f"liveasr: {tmp_path / 'liveasr' / 'models.toml'}: mine")
+
+
 def test_a_port_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -60,19 +72,48 @@ def test_a_port_that_is_taken_is_named() -> None:
     assert "--port" in line
 
 
-def test_without_any_model_the_demonstration_is_served_with_a_notice(tmp_path: Path) -> None:
-    environment = {**os.environ, store.FOLDER_VARIABLE: str(tmp_path)}
-    command = [sys.executable, "-m", "liveasr", "serve", "--port", "0"]
+def served(folder: Path, *arguments: str) -> tuple[str, str]:
+    """What a server says on stdout and stderr that looks for models in a folder."""
+    environment = {**os.environ, store.FOLDER_VARIABLE: str(folder), first_use.OFFLINE_VARIABLE: "0"}
+    command = [sys.executable, "-m", "liveasr", "serve", "--port", "0", *arguments]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as process:
         assert process.stdout is not None
-        assert "the page is at" in process.stdout.readline()
-        assert "digits" in process.stdout.readline()
+        said = process.stdout.readline() + process.stdout.readline()
         process.terminate()
-        _out, err = process.communicate(timeout=30)
-    assert "demonstration" in err
-    assert store.download_command() in err
+        out, err = process.communicate(timeout=30)
+    return said + out, err
+
+
+def test_without_any_model_the_demonstration_is_served_with_a_notice(tmp_path: Path) -> None:
+    out, err = served(tmp_path)
+    assert "the page is at" in out
+    assert "serving digits" in out
+    assert err == (
+        "liveasr: 'digits' is a demonstration: it knows ten words, zero to nine, in English. A full model: liveasr "
+        "models pull sensevoice-small, then liveasr serve; or let the page fetch it: liveasr serve --allow-pull\n"
+    )
+    assert served(tmp_path, "--allow-pull")[1].endswith("in English. The page fetches a full model\n")
+
+
+def test_make_run_says_how_to_get_a_full_model_and_serves_it_once_it_is_there(tmp_path: Path) -> None:
+    recipe = subprocess.run(
+        ["make", "--no-print-directory", "--dry-run", "run"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout.splitlines()
+    assert ".venv/bin/activate" in recipe[-2]
+    serve = shlex.split(recipe[-1])
+    assert serve[:3] == ["exec", ".venv/bin/liveasr", "serve"]
+    assert store.download_command() in served(tmp_path, *serve[3:])[1]
+    shutil.copy(store.built_in("digits"), tmp_path / "sensevoice-small-q8.gguf")
+    out, err = served(tmp_path, *serve[3:])
+    assert "serving sensevoice-small-q8" in out
+    assert err == ""
 
 
 def test_several_models_are_offered_in_their_order(tmp_path: Path) -> None:

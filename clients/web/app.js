@@ -4,11 +4,12 @@ import { allowed, CaptureError } from "./capture.js";
 import { clock } from "./export.js";
 import { Follower } from "./follow.js";
 import { Hotwords } from "./hotwords.js";
-import { Keep } from "./keep.js";
+import { copy, Keep } from "./keep.js";
 import { Meter } from "./meter.js";
 import { Choice, fetchModels, ModelsError } from "./models.js";
 import { action, isLocal, MICROPHONE, Notices, SERVER, tokenForm } from "./notices.js";
 import { Run } from "./run.js";
+import { Shelf } from "./shelf.js";
 import { Transcript } from "./transcript.js";
 import { TranscriptView } from "./view.js";
 
@@ -33,6 +34,10 @@ const keep = new Keep(transcript, notices, {
 });
 const choice = new Choice($("model"), $("language"), $("itn"), chosen);
 const hotwords = new Hotwords($("hotwords-row"), $("hotwords"), $("hotwords-fault"));
+const shelf = new Shelf({
+  section: $("pull"), title: $("pull-title"), list: $("pull-list"), fault: $("pull-fault"), said: $("pull-said"), more: $("more"),
+}, joined);
+let awaited = null; // a model that came during a run, to be chosen after it
 let run = null;
 let clockMs = 0; // of the page: all the sound since it was empty
 
@@ -52,27 +57,51 @@ function enter(state, words = STATES[state]) {
   $("toggle").ariaDisabled = String(state === "finishing"); // "disabled" would take the keyboard's place away
   $("welcome").hidden = run !== null || !transcript.empty;
   if (run === null || state === "finishing") meter.clear();
+  shelf.set({ running: run !== null });
 }
 
 function chosen() {
   $("demonstration").hidden = !choice.model?.demonstration;
   hotwords.offered = choice.model?.hotwords ?? false;
   view.language = choice.language;
+  shelf.set({ demonstration: choice.model?.demonstration ?? false });
+}
+
+/** The server has one more model. */
+async function joined({ name, served_as: served }, wanted, focused) {
+  try {
+    offer(await fetchModels());
+  } catch {
+    return; // the server was there a moment ago; if it is gone, Start says so
+  }
+  if (focused) $("model").focus();
+  if (!wanted && !choice.model?.demonstration) return;
+  if (run === null) choice.choose(served);
+  else awaited = served;
+  const text = run === null ? "It is chosen: press Start." : "It is chosen as soon as you stop.";
+  notices.show("joined", { title: `${name} is here`, text }, { kind: "note" });
 }
 
 // The server, before and after a run
 
 async function loadModels() {
   try {
-    choice.offer(await fetchModels());
+    offer(await fetchModels());
   } catch (error) {
     tellAboutServer(error);
     return false;
   }
   notices.hide("models");
   if (document.body.dataset.state === "error") enter("idle");
-  chosen();
   return true;
+}
+
+function offer({ models, allow_pull: pulls }) {
+  choice.offer(models);
+  choice.disabled = run !== null;
+  $("demonstration").querySelector("details").hidden = pulls;
+  shelf.set({ allowed: pulls });
+  chosen();
 }
 
 function tellAboutServer({ status, message }) {
@@ -191,6 +220,8 @@ function ended({ error, lostMs, why }) {
   clockMs = run.clockMs ?? clockMs;
   run = null;
   transcript.end();
+  if (awaited !== null) choice.choose(awaited);
+  awaited = null;
   $("lag").textContent = "";
   notices.hide("connection", "overload", "silent");
   enter(error || why === "unplugged" ? "error" : "idle");
@@ -217,5 +248,8 @@ addEventListener("beforeunload", (event) => {
 $("privacy").textContent = isLocal()
   ? "Nothing leaves this computer: the recogniser runs on it, without the network."
   : `The sound goes to ${location.host}, where the recogniser runs, and nowhere else.`;
+$("pull-where").textContent = `${isLocal() ? "This computer" : location.host} fetches it once and keeps it; after that it works without the network.`;
+$("copy-command").hidden = !navigator.clipboard; // which browsers have where they trust the address
+$("copy-command").onclick = () => copy($("command").textContent, $("copy-command"), $("feedback"));
 if (!allowed()) notices.show("microphone", MICROPHONE.insecure, { lasting: true });
 loadModels();

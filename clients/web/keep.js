@@ -35,16 +35,13 @@ export class Keep {
   }
 
   async #copy() {
-    const { copy } = this.#controls;
     try {
-      await navigator.clipboard.writeText(asText(this.#transcript.settled));
+      await copy(asText(this.#transcript.settled), this.#controls.copy, this.#controls.feedback);
     } catch (error) {
       const words = { title: "The text could not be copied", text: "Download it instead.", detail: error.message };
       return this.#notices.show("copy", words);
     }
-    this.#done("Copied");
-    copy.textContent = "Copied";
-    setTimeout(() => (copy.textContent = "Copy"), THANKS_MS);
+    this.#unsaved = false;
   }
 
   #save(ending, type, content) {
@@ -77,4 +74,15 @@ export class Keep {
     this.#unsaved = false;
     this.#controls.feedback.textContent = words;
   }
+}
+
+/**
+ * Put a text where it can be pasted from, and say so.
+ * @param {HTMLButtonElement} button that was pressed  @param {HTMLElement} feedback a live region
+ */
+export async function copy(text, button, feedback) {
+  await navigator.clipboard.writeText(text);
+  feedback.textContent = "Copied";
+  button.textContent = "Copied";
+  setTimeout(() => (button.textContent = "Copy"), THANKS_MS);
 }

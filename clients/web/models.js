@@ -11,7 +11,11 @@ export class ModelsError extends Error {
   }
 }
 
-/** The models of the server. @throws {ModelsError} */
+/**
+ * The models of the server, and whether it fetches more of them.
+ * @returns {Promise<{models: object[], allow_pull: boolean}>}
+ * @throws {ModelsError}
+ */
 export async function fetchModels() {
   let answer;
   try {
@@ -20,7 +24,7 @@ export async function fetchModels() {
     throw new ModelsError(0, String(error.message));
   }
   if (!answer.ok) throw new ModelsError(answer.status, `the server answered ${answer.status}`);
-  return (await answer.json()).models;
+  return await answer.json();
 }
 
 export class Choice {
@@ -66,6 +70,12 @@ export class Choice {
     this.disabled = false;
   }
 
+  /** Choose a model, as if someone had done it by hand. */
+  choose(name) {
+    this.#model.value = name;
+    this.#model.onchange();
+  }
+
   #offerLanguages(wanted) {
     fill(this.#language, (this.model?.languages ?? []).map((code) => [code, nameOf(code)]), wanted);
     for (const option of this.#language.options) if (option.value !== "auto") option.lang = option.value;
@@ -83,7 +93,8 @@ function fill(select, options, wanted) {
   select.replaceChildren(...options.map(([value, name]) => new Option(name, value, false, value === wanted)));
 }
 
-function nameOf(code) {
+/** A language in its own words. */
+export function nameOf(code) {
   return NAMES[code] ?? new Intl.DisplayNames([code], { type: "language", fallback: "code" }).of(code);
 }
 

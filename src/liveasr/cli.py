@@ -293,6 +293,8 @@ def stream(**settings: Any) -> int:
               help="Pages of this origin may connect too, as in https://app.example.org; may be repeated.")  # fmt: skip
 @click.option("--tls-cert", metavar="FILE", type=_FILE, help="Certificate chain, to serve https and wss.")
 @click.option("--tls-key", metavar="FILE", type=_FILE, help="Its key.")
+@click.option("--allow-pull", is_flag=True,
+              help="Clients, as the page, may have models of the registry fetched, and use them at once.")  # fmt: skip
 @_partials_option
 @_threads_option
 @click.option("--vad", type=click.Choice(["fsmn", "webrtc"]), default="fsmn", show_default=True,
@@ -310,9 +312,13 @@ def serve(**settings: Any) -> int:
     Only this computer may connect unless --host says otherwise, which takes a token or --no-auth. Ctrl-C or SIGTERM
     takes no new session, finishes what is being said, and ends after 10 s at the latest.
 
+    With --allow-pull whoever may connect may also have models fetched, those that `liveasr models list` calls
+    available: into this computer's folder of models, and from where the registry says. The page has a button for it.
+
     \b
     Examples:
       liveasr serve
+      liveasr serve --allow-pull
       liveasr serve --model sensevoice-small-q8 --model digits --port 9000
       LIVEASR_TOKEN=secret liveasr serve --host 0.0.0.0 --tls-cert chain.pem --tls-key key.pem
     """  # noqa: D301 - \b is click's mark for a block to leave as it is

@@ -73,6 +73,12 @@ class RegistryError(LiveasrError):
 class FetchError(LiveasrError):
     """A model cannot be fetched from where it lies."""
 
+    def __init__(self, reason: str, way_out: str = "") -> None:
+        super().__init__(f"{reason}; {way_out}" if way_out else reason)
+        self.reason = reason
+        self.way_out = way_out
+        """In the words of the command line."""
+
 
 class EngineError(LiveasrError):
     """The native library refused or failed."""

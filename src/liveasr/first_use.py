@@ -12,6 +12,11 @@ OFFLINE_VARIABLE = "LIVEASR_OFFLINE"
 _log = logging.getLogger("liveasr")
 
 
+def is_forbidden() -> bool:
+    """Whether --offline or the variable forbids to fetch anything."""
+    return os.environ.get(OFFLINE_VARIABLE, "0") not in ("", "0")
+
+
 def find(model: str) -> Path:
     """The file of a model, as `store.find` has it; one that the registry knows is fetched if it is not installed.
 
@@ -27,7 +32,7 @@ def find(model: str) -> Path:
         name, _, variant = model.partition(":")
         registered = store.registry().get(name)
         files = registered and registered.variants.get(variant or next(iter(registered.variants), ""))
-        if not files or store.is_installed(files) or os.environ.get(OFFLINE_VARIABLE, "0") not in ("", "0"):
+        if not files or store.is_installed(files) or is_forbidden():
             raise
     # Half a second, for nothing in all later uses.
     from liveasr.clients.progress import FetchBar  # noqa: PLC0415

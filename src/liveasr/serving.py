@@ -2,23 +2,25 @@
 
 import contextlib
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+import threading
+from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path
 
 from liveasr import first_use, store
-from liveasr.engines.lanes import more_lanes
-from liveasr.engines.registry import open_engine
+from liveasr.engines import nano_files
 from liveasr.errors import ModelNotFoundError, UsageError
-from liveasr.options import best_installed, notice_demonstration, open_partials, partials_for
+from liveasr.model_registry import RegisteredModel
+from liveasr.offering import Offers
+from liveasr.options import best_installed, notice_demonstration
 from liveasr.stream import journal
 from liveasr.stream.access import Access, is_loopback
 from liveasr.stream.app import create_app
 from liveasr.stream.detect import DetectorKind, detector_maker
 from liveasr.stream.live import run_loop
+from liveasr.stream.pulls import PullMeans, Report
 from liveasr.stream.server import Server, addresses, listen
-from liveasr.stream.service import OfferedModel, Service, ServiceConfig
+from liveasr.stream.service import Service, ServiceConfig
 
 
 def serve(
@@ -30,6 +32,7 @@ def serve(
     origins: Sequence[str],
     tls_cert: Path | None,
     tls_key: Path | None,
+    allow_pull: bool,
     partials: str | None,
     threads: int | None,
     vad: DetectorKind,
@@ -46,19 +49,23 @@ def serve(
         )
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("--tls-cert and --tls-key go together")
+    if allow_pull and first_use.is_forbidden():
+        raise UsageError(
+            f"--allow-pull lets clients fetch models, which --offline or {first_use.OFFLINE_VARIABLE} forbids"
+        )
     tls = (tls_cert, tls_key) if tls_cert and tls_key else None
     access = Access(token, tuple(origins), local_only=not no_auth)
     new_detector = detector_maker(vad)
+    offers = Offers(threads, partials)
+    pull_means = _pull_means(offers) if allow_pull else None
     listeners = listen(host, port)
-    offered = [_offer(path, threads) for path in _chosen(models)]
-    offered, partials_path = with_partials(offered, partials)
-    hearing = open_partials(partials_path, threads)
-    partial_lanes = None
-    if partials_path is not None and hearing is not None:
-        partial_lanes = store.name_of(partials_path), [*more_lanes(hearing), hearing]
+    paths = _chosen(models)
+    for path in filter(store.is_demonstration, paths):
+        notice_demonstration(store.name_of(path), _where_to_get_more(allow_pull))
+    offered, partial_lanes = offers.open(paths)
     page = Path(str(resources.files("liveasr.clients"))) / "web"
     config = ServiceConfig(max_sessions=max_sessions, idle_s=idle_s, resume_s=resume_s, session_s=session_s)
-    app = create_app(lambda: Service(offered, new_detector, config, partial_lanes), access, page)
+    app = create_app(lambda: Service(offered, new_detector, config, partial_lanes), access, page, pull_means)
 
     def started() -> None:
         with contextlib.suppress(OSError):  # nobody is there to be told
@@ -90,20 +97,30 @@ def _chosen(models: Sequence[str]) -> list[Path]:
         return [store.built_in(store.DEMONSTRATION_MODEL)]
 
 
-def _offer(path: Path, threads: int | None) -> OfferedModel:
-    """A model with as many lanes as the machine has cores for."""
-    demonstration = store.is_demonstration(path)
-    if demonstration:
-        notice_demonstration(store.name_of(path), f"A full model: {store.download_command()}")
-    engine = open_engine(path, threads)
-    return OfferedModel(store.name_of(path), [*more_lanes(engine), engine], demonstration)
+def _where_to_get_more(allow_pull: bool) -> str:
+    """What to say where only ten words are known."""
+    if allow_pull:
+        return "The page fetches a full model"
+    by_hand = f"{store.download_command()}, then liveasr serve"
+    return f"A full model: {by_hand}; or let the page fetch it: liveasr serve --allow-pull"
 
 
-def with_partials(offered: Sequence[OfferedModel], wanted: str | None) -> tuple[list[OfferedModel], Path | None]:
-    """The models, each told whether another gives its partials, and the file of that one.
+def _pull_means(offers: Offers) -> PullMeans:
+    """How clients have models fetched.
 
-    There is one at most. Where models would have different ones by default, the first of them decides.
+    Raises:
+        RegistryError: the user's registry is malformed.
     """
-    chosen = [partials_for(offer.engines[-1], offer.name, wanted) for offer in offered]
-    path = next((each for each in chosen if each is not None), None)
-    return [replace(offer, two_pass=each == path) for offer, each in zip(offered, chosen, strict=True)], path
+    from liveasr.clients.pull import pull  # noqa: PLC0415 - half a second, for nothing where nobody may
+
+    def install(model: RegisteredModel, begin: Callable[[str], Report], stop: threading.Event) -> Path:
+        variants = model.variants.values()
+        files = next(filter(store.is_installed, variants), next(iter(variants)))
+        return pull(files, None, begin, stop)[0]
+
+    models = {
+        name: model
+        for name, model in store.registry().items()
+        if model.variants and (name != store.NANO or nano_files.can_run())
+    }
+    return PullMeans(models, install, offers.open_another)

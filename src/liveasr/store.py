@@ -107,6 +107,14 @@ def partial_identity_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.part.id")
 
 
+def begun_bytes(path: Path) -> int:
+    """How much came of a file that was begun, if that can be gone on with."""
+    part, identity = partial_path(path), partial_identity_path(path)
+    if not part.is_file() or not identity.is_file() or not identity.stat().st_size:
+        return 0
+    return part.stat().st_size
+
+
 def is_installed(files: Iterable[RegisteredFile]) -> bool:
     """Whether all files of a variant are there."""
     return all(installed_path(file).is_file() for file in files)

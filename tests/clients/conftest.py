@@ -6,8 +6,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Playwright, expect, sync_playwright
 
+from liveasr import store
 from tests.browser import Visit, chromium
-from tests.clients.page import LISTEN_TO_VOICE, Scripted
+from tests.clients.page import LISTEN_TO_STATUS, LISTEN_TO_VOICE, Scripted
+from tests.file_server import Served, serving
+from tests.models import register
+from tests.pulls import let_fetch
 from tests.scripted import ScriptedServer
 from tests.servers import ServerProcess
 
@@ -43,3 +47,36 @@ def scripted(visit: Visit) -> Iterator[Scripted]:
     expect(page.locator("#model")).to_be_enabled()
     yield Scripted(visit, page, server)
     assert [fault for session in server.sessions for fault in session.faults] == []
+
+
+# Models that a server fetches.
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    with serving(store.built_in("digits").read_bytes()) as source:
+        yield source
+
+
+@pytest.fixture
+def folder(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the server installs models; it knows `mine` and `other`, which are the built-in one under other names."""
+    models = let_fetch(monkeypatch, tmp_path)
+    for name in ("mine", "other"):
+        register(f'url = "{served.url}/{name}.gguf", size-bytes = {len(served.content)}', name=name)
+    return models
+
+
+@pytest.fixture
+def generous(folder: Path) -> Iterator[ServerProcess]:
+    """A server that fetches models."""
+    assert not folder.exists()
+    with ServerProcess("--allow-pull") as process:
+        yield process
+
+
+@pytest.fixture
+def fetching(browser: Browser, generous: ServerProcess) -> Iterator[Visit]:
+    """Its page, yet to be opened."""
+    with Visit(browser, generous.url, script=LISTEN_TO_STATUS) as found:
+        yield found

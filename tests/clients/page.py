@@ -22,6 +22,14 @@ LISTEN_TO_VOICE = """addEventListener("DOMContentLoaded", () => {
   }).observe(document.getElementById("voice"), { childList: true, subtree: true, characterData: true });
 });"""
 """Keeps what a screen reader is given to say."""
+LISTEN_TO_STATUS = """addEventListener("DOMContentLoaded", () => {
+  window.heard = [];
+  for (const region of document.querySelectorAll("[role=status]")) {
+    const listening = new MutationObserver(() => window.heard.push(region.textContent));
+    listening.observe(region, { childList: true, subtree: true });
+  }
+});"""
+"""Keeps what the live regions say."""
 CONTRAST = """(element) => {
   const channels = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map((value) => {
     const share = value / 255;
@@ -79,3 +87,16 @@ def listen_to_all(page: Page) -> None:
     expect(segments(page)).to_have_count(len(HEARD))
     page.click("#toggle")
     expect_state(page, "idle")
+
+
+def row(page: Page, name: str = "mine") -> Locator:
+    return page.locator("#pull li").filter(has=page.get_by_role("heading", name=name, exact=True))
+
+
+def button(page: Page, verb: str, name: str = "mine") -> Locator:
+    return page.get_by_role("button", name=f"{verb} {name}", exact=True)
+
+
+def has_come(page: Page) -> None:
+    """Wait until the bar shows a part of the file."""
+    wait_until(page, lambda: 0 < row(page).locator("progress").evaluate("(bar) => bar.position") < 1)

@@ -4,6 +4,7 @@ import re
 import shutil
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -173,6 +174,37 @@ def test_a_server_that_stalls_for_good_is_given_up_and_what_came_is_kept(served:
     assert download.part.read_bytes() == CONTENT[:200_000]
 
 
+# Stopped.
+
+
+def test_who_stops_a_fetch_ends_it_with_the_next_piece_and_keeps_what_came(served: Served, tmp_path: Path) -> None:
+    stop = threading.Event()
+    part, identity = tmp_path / "part", tmp_path / "id"
+    fetch = Fetch(part, identity, lambda came, _total: stop.set() if came > 300_000 else None, stop)
+    with pytest.raises(FetchError, match="the fetch was stopped"):
+        fetch.download(RemoteFile(f"{served.url}/x.gguf"))
+    assert 300_000 < part.stat().st_size < len(CONTENT)
+    assert CONTENT.startswith(part.read_bytes())
+    assert identity.read_text() == '"one"'
+    with pytest.raises(FetchError, match="the fetch was stopped"):
+        Fetch(part, identity, lambda _came, _total: None, stop).copy(Path(__file__))
+
+
+def test_who_stops_a_fetch_does_not_wait_until_it_is_tried_again(served: Served, tmp_path: Path) -> None:
+    class StoppedWhileItWaits(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout
+            self.set()
+            return True
+
+    served.break_at = [300_000]
+    part, identity, stop = tmp_path / "part", tmp_path / "id", StoppedWhileItWaits()
+    with pytest.raises(FetchError, match="the fetch was stopped"):
+        Fetch(part, identity, lambda _came, _total: None, stop).download(RemoteFile(f"{served.url}/x.gguf"))
+    assert starts(served) == [0]
+    assert part.read_bytes() == CONTENT[:300_000]
+
+
 # Lies and refusals.
 
 
@@ -294,8 +326,10 @@ def test_too_little_space_is_told_before_anything_comes(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is Linux's")
-def test_a_disk_that_fills_meanwhile_is_told(served: Served, download: Download) -> None:
+@pytest.mark.parametrize("size", [20, len(CONTENT)])
+def test_a_disk_that_fills_meanwhile_is_told(served: Served, download: Download, size: int) -> None:
     download.part.symlink_to("/dev/full")
+    served.content = CONTENT[:size]
     with pytest.raises(OutputError, match=re.escape(f"{download.part.parent}: the disk is full; make room, or let")):
         download(f"{served.url}/x.gguf")
 
