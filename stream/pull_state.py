@@ -43,7 +43,8 @@ class PullInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     languages: tuple[str, ...]
-    licence: str
+    licence: str | None
+    """None where only its model card says it."""
     size_bytes: int | None
     """Of all its files, where the registry says."""
     state: PullState

@@ -71,7 +71,7 @@ function factsOf({ state, size_bytes: size, begun_bytes: begun, licence }) {
   if (state === "installed") sizes.push("On the server already");
   else if (begun && state !== "fetching") sizes.push(size ? `${amount(begun)} of ${amount(size)} are here` : `${amount(begun)} are here`);
   else if (size) sizes.push(amount(size));
-  return [...sizes, `Licence: ${licence}`].join(" · ");
+  return [...sizes, `Licence: ${licence ?? "as its model card says"}`].join(" · ");
 }
 
 /** How far a download is, in words. */
