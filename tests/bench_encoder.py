@@ -1,12 +1,13 @@
 """Times SenseVoice's encoder with its CTC head. Not a test: run it on an idle machine.
 
-    python tests/bench_encoder.py MODEL.gguf... [--seconds 5,11,20] [--threads 2] [--repeats 4]
+    python tests/bench_encoder.py MODEL.gguf... [--seconds 5,11,20] [--threads 2] [--repeats 4] [--json]
 
 The features are random, the same as those of the reference's `bench_peers.py`: the arithmetic does not depend on what
 is said. Prints the best of several runs after one warm-up, as that does.
 """
 
 import argparse
+import json
 import os
 import time
 from pathlib import Path
@@ -26,8 +27,11 @@ def main() -> None:
     parser.add_argument("--seconds", default="5,11,20")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=4)
+    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    print(f"threads {args.threads}, load {os.getloadavg()[0]:.2f}")  # noqa: T201
+    if not args.json:
+        print(f"threads {args.threads}, load {os.getloadavg()[0]:.2f}")  # noqa: T201
+    rows = []
     for path in args.models:
         engine = open_engine(path, args.threads)
         for seconds in map(float, args.seconds.split(",")):
@@ -40,8 +44,13 @@ def main() -> None:
                 engine.decode(features, DecodeOptions())
                 times.append(time.perf_counter() - start)
             best = min(times)
+            rows.append({"engine": f"liveasr {path.stem}", "threads": args.threads, "audio_s": seconds, "best_s": best})
+            if args.json:
+                continue
             print(f"{path.stem:20} {seconds:6.1f} s audio {best:8.3f} s   RTF {best / seconds:.4f}", flush=True)  # noqa: T201
         engine.close()
+    if args.json:
+        print(json.dumps(rows))  # noqa: T201
 
 
 if __name__ == "__main__":
