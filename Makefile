@@ -24,8 +24,9 @@ run: setup ## serve captions on a page at http://127.0.0.1:8765, with the built-
 	@echo 'run: the command liveasr is $(BIN)/liveasr here; `source $(BIN)/activate` puts it on the path'
 	@exec $(BIN)/liveasr serve
 
+# Two at a time, since many wait for a clock; those of a file one after the other, since they share servers and browsers.
 test: nano ## run the tests, those of Fun-ASR-Nano included
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 check: setup ## lint, formatting, types
 	$(BIN)/ruff check

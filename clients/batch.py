@@ -105,7 +105,9 @@ def _run_one(
     """
     try:
         heard = progress.begin(job.recording, audio.duration_ms)
-        problem = _transcribe_into(outputs, audio, lanes, detector, heard)
+        # From a pipe the next segment may be long in coming: what was said is written before it is waited for.
+        at_once = lanes if job.recording.is_file() else lanes[:1]
+        problem = _transcribe_into(outputs, audio, at_once, detector, heard)
         outputs.finish(problem)
     except OutputError:
         outputs.abandon()

@@ -1,5 +1,7 @@
 """Where a file of the registry is fetched from: a folder, a web server, Hugging Face, ModelScope."""
 
+import logging
+import os
 from pathlib import Path
 from urllib.parse import quote
 
@@ -7,8 +9,11 @@ from liveasr.clients.remote import RemoteFile
 from liveasr.errors import FetchError, UsageError
 from liveasr.model_registry import RegisteredFile
 
+_log = logging.getLogger("liveasr")
 _HUBS = ("huggingface", "modelscope")
 _ENDING = ".gguf"
+_YES = ("1", "ON", "YES", "TRUE")
+"""What huggingface_hub takes for a yes."""
 
 
 def locate(file: RegisteredFile, wanted: str | None) -> RemoteFile | Path:
@@ -17,15 +22,15 @@ def locate(file: RegisteredFile, wanted: str | None) -> RemoteFile | Path:
     Args:
         file: of the registry.
         wanted: "huggingface" or "modelscope"; the URL of the file, or of the folder that it lies in; a local folder. By
-            default the first that the registry names.
+            default the first of the registry's that has it and can be asked.
 
     Raises:
         FetchError: it is not there, or the server cannot be asked.
         UsageError: the registry does not know the wanted source of this file.
     """
     if wanted is None:
-        kind, place = next(iter(file.sources.items()))
-    elif wanted in _HUBS:
+        return _first(file)
+    if wanted in _HUBS:
         if wanted not in file.sources:
             known = ", ".join(file.sources)
             raise UsageError(f"--from {wanted}: the registry does not say where {file.name} lies there, only {known}")
@@ -35,6 +40,23 @@ def locate(file: RegisteredFile, wanted: str | None) -> RemoteFile | Path:
     else:
         kind, place = "folder", wanted
     return _at(kind, place, file.name)
+
+
+def _first(file: RegisteredFile) -> RemoteFile | Path:
+    """Where a file is, among all places that the registry names; if nowhere, what the first of them said is raised."""
+    failures: list[FetchError] = []
+    for kind, place in file.sources.items():
+        try:
+            found = _at(kind, place, file.name)
+        except FetchError as error:
+            failures.append(error)
+            if os.environ.get("HF_HUB_OFFLINE", "0").upper() in _YES:  # then nobody else is to be asked either
+                break
+        else:
+            for error in failures:
+                _log.warning("%s; taking the next source", error.reason)
+            return found
+    raise failures[0]
 
 
 def _at(kind: str, place: str, name: str) -> RemoteFile | Path:

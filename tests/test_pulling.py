@@ -424,3 +424,20 @@ def test_what_modelscope_does_not_have_is_one_line(
     code, out, err = pull("sensevoice-small", "--from", "modelscope")
     assert (code, out, len(err), names(folder)) == (1, "", 1, set())
     assert complaint in err[0]
+
+
+def test_where_hugging_face_cannot_be_reached_modelscope_is_asked(
+    pull: Pull, served: Served, folder: Path, model: bytes
+) -> None:
+    as_modelscope(served)
+    code, out, err = pull("sensevoice-small", HF_ENDPOINT=refused())
+    assert (code, len(err)) == (0, 2)
+    assert err[0].startswith("liveasr: no connection to 127.0.0.1:")
+    assert err[0].endswith("; taking the next source")
+    assert err[1] == f"liveasr: fetching {NAME} from {served.url[7:]}, 1.0 MB"
+    assert (folder / NAME).read_bytes() == model
+    assert "installed" in out
+    (folder / NAME).unlink()
+    # Whoever names a source gets it from there or not at all, and whoever forbids the hub nobody's.
+    assert pull("sensevoice-small", "--from", "huggingface", HF_ENDPOINT=refused())[0] == 1
+    assert pull("sensevoice-small", HF_ENDPOINT=refused(), HF_HUB_OFFLINE="1")[0] == 1
