@@ -53,8 +53,8 @@ def _first(file: RegisteredFile) -> RemoteFile | Path:
             if os.environ.get("HF_HUB_OFFLINE", "0").upper() in _YES:  # then nobody else is to be asked either
                 break
         else:
-            for error in failures:
-                _log.warning("%s; taking the next source", error.reason)
+            for failure in failures:
+                _log.warning("%s; taking the next source", failure.reason)
             return found
     raise failures[0]
 
