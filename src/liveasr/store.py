@@ -60,7 +60,12 @@ def registry() -> dict[str, RegisteredModel]:
         raise RegistryError(path, f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise RegistryError(path, "is not UTF-8") from error
-    return models | parse(text, path)
+    theirs = parse(text, path)
+    for name, model in theirs.items():
+        if model.built_in or name in _BUILT_IN:
+            known = ", ".join(_BUILT_IN)
+            raise RegistryError(path, f"{name}: built in are {known}, which stay as they are, and no others")
+    return models | theirs
 
 
 def registered(text: str) -> tuple[RegisteredModel, str | None]:
