@@ -89,7 +89,16 @@ def registered(text: str) -> tuple[RegisteredModel, str | None]:
 def installed() -> Iterator[Path]:
     """The model files in the folder, whatever they hold."""
     folder = models_folder()
-    return iter(sorted(folder.glob(f"*{_SUFFIX}")) if folder.is_dir() else [])
+    return iter(model_files(folder) if folder.is_dir() else [])
+
+
+def model_files(folder: Path) -> list[Path]:
+    """The files of a folder whose names are those of models, sorted; a pipe would be waited for without end.
+
+    Raises:
+        OSError: the folder cannot be read, which `glob` would pass over.
+    """
+    return sorted(path for path in folder.iterdir() if path.name.endswith(_SUFFIX) and path.is_file())
 
 
 def installed_path(file: RegisteredFile) -> Path:
