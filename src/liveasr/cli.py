@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +20,8 @@ from liveasr.errors import LiveasrError
 _log = logging.getLogger("liveasr")
 _EXIT_FAILED = 1
 _EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count
+_OBEYED = ("Cc", "Cf", "Zl", "Zp")
+"""Unicode's categories of what is no character to see: controls, and ends of lines."""
 _LANGUAGES = ("auto", "zh", "en", "yue", "ja", "ko")
 # No checks here: the messages of the readers and writers name the cause and spare the other files.
 _FILE = click.Path(path_type=Path, readable=False)
@@ -84,12 +87,13 @@ def main() -> None:
     """Run the command line; errors are one line on stderr and a non-zero exit code, never a traceback."""
     _open_standard_streams()
     for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: what was transcribed is completed and kept
-        signal.signal(number, signal.default_int_handler)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, signal.default_int_handler)
     # numpy's matrices are small here; threads for them only fight with ggml's for the cores.
     for variable in ("OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
         os.environ.setdefault(variable, "1")
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("liveasr: %(message)s"))
+    handler.setFormatter(_OneLineFormatter("liveasr: %(message)s"))
     _log.addHandler(handler)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names need not be UTF-8, nor need the terminal
@@ -113,6 +117,19 @@ def main() -> None:
         sys.exit(_EXIT_INTERRUPTED)
 
 
+class _OneLineFormatter(logging.Formatter):
+    """Shows what a terminal would obey, as names of files and texts of a stranger's checkpoint may have it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
+        """The line, without a traceback that may follow."""
+        return "".join(
+            character.encode("unicode_escape").decode("ascii")
+            if unicodedata.category(character) in _OBEYED
+            else character
+            for character in super().formatMessage(record)
+        )
+
+
 def _open_standard_streams() -> None:
     """Open what our caller closed, or the next file to be opened would take its number and be written into."""
     for number in range(3):
@@ -120,6 +137,8 @@ def _open_standard_streams() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+    if sys.stdin is None:
+        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115 - stays open as long as the program
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - stays open as long as the program
     if sys.stderr is None:
