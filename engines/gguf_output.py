@@ -116,29 +116,35 @@ def copy_metadata(file: GgufFile, writer: gguf.GGUFWriter, *, but: tuple[str, ..
 
 
 def write_files(files: Mapping[Path, OutputFile]) -> None:
-    """Write all files or none; those that are there are replaced.
+    """Write all files or none; those that are there are replaced. A link stays, what it points at is replaced.
 
     Each is written under another name in its folder, and gets its own when all are complete: the last of the mapping
-    last, and if one cannot get it, those before it are again what they were.
+    last, which is the one that others are found by. Of several the old ones step aside before, the last first, so that
+    whoever is killed in between leaves no pair that is half old and half new; if one cannot get its name, all are again
+    what they were.
 
     Raises:
         OutputError: one of them cannot be written.
         ModelFileError: a tensor cannot be read.
     """
     with contextlib.ExitStack() as stack:
-        partials = {output: stack.enter_context(_written(file, output)) for output, file in files.items()}
-        *others, last = partials
-        for output in others:
-            stack.enter_context(_replaced(output, partials[output]))
-        with _failure_of(last):
-            partials[last].replace(last)
+        partials = {}
+        for output, file in files.items():
+            place = Path(os.path.realpath(output)) if output.is_symlink() else output
+            partials[place] = stack.enter_context(_written(file, place))
+        if len(partials) > 1:
+            for place in reversed(partials):
+                stack.enter_context(_stepped_aside(place, partials[place]))
+        for place, partial in partials.items():
+            with _failure_of(place):
+                partial.replace(place)
 
 
 @contextlib.contextmanager
 def _written(file: OutputFile, output: Path) -> Iterator[Path]:
     """The complete file, under another name in the output's folder; removed at the end if it still has that one."""
     with _failure_of(output):
-        handle, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
+        handle, name = tempfile.mkstemp(dir=output.parent, prefix=f"{output.name}.", suffix=".part")
         os.close(handle)
     partial = Path(name)
     try:
@@ -165,23 +171,23 @@ def _write(file: OutputFile, path: Path) -> None:
     finally:
         with contextlib.suppress(OSError):  # of a full disk, which has been told already
             writer.close()
-    path.chmod(0o644)
+    with path.open("rb") as written:
+        os.fsync(written.fileno())  # a name outlives a loss of power sooner than what it names
+    umask = os.umask(0)
+    os.umask(umask)
+    path.chmod(0o666 & ~umask)
 
 
 @contextlib.contextmanager
-def _replaced(output: Path, partial: Path) -> Iterator[None]:
-    """An output that has got its name, and loses it again to what was there if something fails inside."""
-    with (
-        _failure_of(output),
-        tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.", ignore_cleanup_errors=True) as folder,
-    ):
-        old = Path(folder) / output.name
+def _stepped_aside(output: Path, partial: Path) -> Iterator[None]:
+    """What is there makes room for an output, and is put back if something fails inside."""
+    with _failure_of(output):
+        old = Path(tempfile.mkdtemp(dir=output.parent, prefix=f"{output.name}.", suffix=".old")) / output.name
         try:
             if output.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             if os.path.lexists(output):
                 output.replace(old)
-            partial.replace(output)
             yield
         except BaseException:
             if os.path.lexists(old):
@@ -189,6 +195,11 @@ def _replaced(output: Path, partial: Path) -> Iterator[None]:
             elif not partial.exists():
                 output.unlink()
             raise
+        else:
+            old.unlink(missing_ok=True)
+        finally:
+            with contextlib.suppress(OSError):  # what could not be put back stays there
+                old.parent.rmdir()
 
 
 @contextlib.contextmanager
@@ -196,4 +207,6 @@ def _failure_of(output: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OutputError(output, f"cannot be written: {error.strerror}") from error
+        # numpy counts what it could not write, and does not say why.
+        reason = error.strerror or "not all of it could be written; is the disk full?"
+        raise OutputError(output, f"cannot be written: {reason}") from error
