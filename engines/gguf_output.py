@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liveasr.engines.k_quants import quantize_rows
-from liveasr.errors import OutputError
+from liveasr.errors import ModelFileError, OutputError
 from liveasr.gguf_file import GgufFile
 from liveasr.types import Float32Array
 
@@ -37,6 +37,30 @@ _NOT_COPIED = (
 )
 _K_TYPES = ("q6_K", "q5_K", "q4_K")
 """Which the gguf package reads, and only ggml itself makes."""
+
+
+_LARGEST: Mapping[TensorKind, float] = {"f32": math.inf, "f16": 65_504.0}
+_LARGEST_IN_BLOCKS = 127 * 65_504.0
+"""Of q8_0, whose scale is an f16; those of the others reach further."""
+
+
+def require_numbers(path: Path, name: str, values: Float32Array, kind: TensorKind) -> Float32Array:
+    """The values of a tensor, if a type holds them.
+
+    Args:
+        path: of the file that they are from, as the next, for messages.
+        name: of the tensor.
+        values: all of them.
+        kind: what they are to be written in.
+
+    Raises:
+        ModelFileError: one is no number, or too large.
+    """
+    if not np.isfinite(values).all():
+        raise ModelFileError(path, f"tensor {name} has values that are no numbers")
+    if np.abs(values).max() > _LARGEST.get(kind, _LARGEST_IN_BLOCKS):
+        raise ModelFileError(path, f"tensor {name} has values that are too large for {kind}; only f32 holds them")
+    return values
 
 
 def block_values(kind: TensorKind) -> int:
@@ -94,6 +118,8 @@ class OutputFile:
 
     writer: gguf.GGUFWriter
     tensors: list[OutputTensor | CopiedTensor]
+    check: Callable[[GgufFile], object] = lambda _file: None
+    """Sees the complete file before it has its name, and raises if it shall have none."""
 
 
 def copy_metadata(file: GgufFile, writer: gguf.GGUFWriter, *, but: tuple[str, ...] = ()) -> None:
@@ -125,7 +151,7 @@ def write_files(files: Mapping[Path, OutputFile]) -> None:
 
     Raises:
         OutputError: one of them cannot be written.
-        ModelFileError: a tensor cannot be read.
+        ModelFileError: a tensor cannot be read, or a file's own check says so.
     """
     with contextlib.ExitStack() as stack:
         partials = {}
@@ -150,6 +176,8 @@ def _written(file: OutputFile, output: Path) -> Iterator[Path]:
     try:
         with _failure_of(output):
             _write(file, partial)
+        with GgufFile(partial) as complete:
+            file.check(complete)
         yield partial
     finally:
         partial.unlink(missing_ok=True)

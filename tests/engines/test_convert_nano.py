@@ -276,7 +276,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "another encoder": (setting("SenseVoiceEncoderSmall", "x"), "config.yaml", "only SenseVoiceEncoderSmall is"),
     "another adaptor": (setting("adaptor: Transformer", "adaptor: Linear"), "config.yaml", "only Transformer is known"),
     "memory of the past": (setting("sanm_shfit: 0", "sanm_shfit: 5"), "config.yaml", "encoder_conf.sanm_shfit 5;"),
-    "normalised": (setting("cmvn_file: null", "cmvn_file: am.mvn"), "config.yaml", "frontend_conf.cmvn_file am.mvn;"),
+    "normalised": (setting("cmvn_file: null", "cmvn_file: am.mvn"), "config.yaml", "frontend_conf.cmvn_file 'am.mvn';"),
     "LoRA": (setting("use_lora: false", "use_lora: true"), "config.yaml", "has llm_conf.use_lora True; only False is"),
     "fewer rows": (setting("downsample_rate: 1", "downsample_rate: 2"), "config.yaml", "downsample_rate 2; only 1 is"),
     "fewer rows unsaid": (setting("downsample_rate: 1", "x: 2"), "config.yaml", "downsample_rate None; only 1 is"),
