@@ -1,5 +1,6 @@
 """`liveasr models quantize`: a smaller file, what it lost tensor by tensor, and what that changes in recordings."""
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -92,10 +93,9 @@ def _tell_language_model(source: Path, output: Path, type_: QuantizedType) -> No
         try:
             nano_files.language_model_beside(file)
         except ModelFileError:
-            own, wanted = map(store.language_model_path, (source, output))
-            sys.stdout.write(
-                f"note: it needs its language model beside it: liveasr models quantize {own} {type_} -o {wanted}\n"
-            )
+            own, wanted = (str(store.language_model_path(path)) for path in (source, output))
+            command = shlex.join(["liveasr", "models", "quantize", own, type_, "-o", wanted])
+            sys.stdout.write(f"note: it needs its language model beside it: {command}\n")
 
 
 def _compare(source: Path, output: Path, recordings: Sequence[Path], threads: int | None) -> list[compare.Comparison]:

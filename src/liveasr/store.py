@@ -1,6 +1,7 @@
 """Where models live: a few inside the package, the others in the user's own folder."""
 
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from importlib import resources
 from pathlib import Path
@@ -139,7 +140,8 @@ def download_command(model: str = "sensevoice-small") -> str:
 def nano_download_command(folder: Path | None = None) -> str:
     """The command that puts both files of Fun-ASR-Nano into a folder, by default into that of the models."""
     elsewhere = folder is not None and folder != models_folder()
-    return f"{FOLDER_VARIABLE}='{folder}' {download_command(NANO)}" if elsewhere else download_command(NANO)
+    where = f"{FOLDER_VARIABLE}={shlex.quote(str(folder))} " if elsewhere else ""
+    return f"{where}{download_command(NANO)}"
 
 
 def name_of(path: Path) -> str:
@@ -198,7 +200,7 @@ def model_of(path: Path) -> RegisteredModel | None:
             files.append(built_in(model.name))
         if model.instead is not None:
             files.append(converted_path(model))
-        if path.resolve() in [file.resolve() for file in files]:
+        if os.path.realpath(path) in map(os.path.realpath, files):
             return model
     return None
 
@@ -259,7 +261,7 @@ def _variant(model: RegisteredModel, variant: str | None) -> Path:
             raise ModelNotFoundError(
                 f"{name} shares {files[0].name} with {model.name}:{other}, which is installed too and goes first; "
                 f"liveasr models rm {model.name}:{other}, or make one file of what you want: liveasr models pack "
-                f"{' '.join(str(installed_path(file)) for file in files)} -o {model.name}-{variant}.gguf"
+                f"{shlex.join(str(installed_path(file)) for file in files)} -o {model.name}-{variant}.gguf"
             )
     return installed_path(files[0])
 
