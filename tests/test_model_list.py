@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from liveasr import store
 from liveasr.errors import ModelNotFoundError, UsageError
@@ -137,6 +138,18 @@ def test_what_a_file_says_cannot_break_the_table(folder: Path, capsys: pytest.Ca
     assert "\x1b" not in out
     assert len(out.splitlines()) == 1 + len(listed())
     assert "L" * 301 not in out
+
+
+def test_no_name_of_a_file_breaks_the_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("line\nend", "esc\x1b[31m", "模型", "mine", os.fsdecode(b"\xff")):
+        add(folder, name)
+    assert list_models(as_json=False) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + len(listed())
+    assert all(line.isprintable() for line in lines)
+    shown = [line.split()[1] for line in lines[-5:]]
+    assert sorted(shown) == ["\\udcff", "esc\\x1b[31m", "line\\nend", "mine", "模型"]
+    assert len({cell_len(line) for line in lines[-5:]}) == 1
 
 
 def test_json_has_every_variant_whole(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

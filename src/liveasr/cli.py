@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import sys
-import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,12 +15,11 @@ from typing import Any, TypeVar
 import click
 
 from liveasr.errors import LiveasrError
+from liveasr.visible import visible
 
 _log = logging.getLogger("liveasr")
 _EXIT_FAILED = 1
 _EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count
-_OBEYED = ("Cc", "Cf", "Zl", "Zp")
-"""Unicode's categories of what is no character to see: controls, and ends of lines."""
 _LANGUAGES = ("auto", "zh", "en", "yue", "ja", "ko")
 # No checks here: the messages of the readers and writers name the cause and spare the other files.
 _FILE = click.Path(path_type=Path, readable=False)
@@ -118,16 +116,11 @@ def main() -> None:
 
 
 class _OneLineFormatter(logging.Formatter):
-    """Shows what a terminal would obey, as names of files and texts of a stranger's checkpoint may have it."""
+    """Shows names of files and texts of a stranger's checkpoint, whatever is in them."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
         """The line, without a traceback that may follow."""
-        return "".join(
-            character.encode("unicode_escape").decode("ascii")
-            if unicodedata.category(character) in _OBEYED
-            else character
-            for character in super().formatMessage(record)
-        )
+        return visible(super().formatMessage(record))
 
 
 def _open_standard_streams() -> None:

@@ -9,14 +9,18 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 import click
+from rich.cells import cell_len
 
 from liveasr import provenance, store
 from liveasr.errors import ModelError, ModelNotFoundError, OutputError, UsageError
 from liveasr.gguf_file import GgufFile
 from liveasr.model_registry import RegisteredModel
+from liveasr.visible import visible
 
 State: TypeAlias = Literal["built-in", "installed", "begun", "available", "to convert", "damaged"]
 _UNTOLD_LICENCE = "as its model card says"
+_SIZES = 2
+"""The column of numbers."""
 _HEADER = ("STATE", "MODEL", "SIZE", "LANGUAGES", "LICENCE")
 
 
@@ -60,11 +64,12 @@ def list_models(as_json: bool) -> int:
     if as_json:
         sys.stdout.write(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
         return 0
-    table = [_HEADER, *map(_cells, rows)]
-    widths = [max(len(row[column]) for row in table) for column in range(len(_HEADER))]
+    table = [_HEADER, *(tuple(map(visible, _cells(row))) for row in rows)]
+    widths = [max(cell_len(row[column]) for row in table) for column in range(len(_HEADER))]
     for row in table:
-        cells = (cell.rjust(width) if column == 2 else cell.ljust(width)  # noqa: PLR2004 - sizes
-                 for column, (cell, width) in enumerate(zip(row, widths, strict=True)))  # fmt: skip
+        blanks = [" " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
+        cells = (blank + cell if column == _SIZES else cell + blank
+                 for column, (cell, blank) in enumerate(zip(row, blanks, strict=True)))  # fmt: skip
         sys.stdout.write("  ".join(cells).rstrip() + "\n")
     return 0
 
