@@ -73,8 +73,10 @@ def _table(report: QuantizeReport) -> list[str]:
 
 def _line(each: TensorClass) -> str:
     name, error = (each.name, f"{each.error:>7.2%}") if each.name else ("all others, as they were", f"{'-':>7}")
+    if len(name) > _NAME_COLUMNS:
+        name = f"...{name[3 - _NAME_COLUMNS :]}"
     return (
-        f"{each.tensors:>3} {name[-_NAME_COLUMNS:]:<{_NAME_COLUMNS}} {each.kind:>5} "
+        f"{each.tensors:>3} {name:<{_NAME_COLUMNS}} {each.kind:>5} "
         f"{each.bytes_before / 1e6:>8.2f} {each.bytes_after / 1e6:>8.2f} {error}"
     )
 
