@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import sentencepiece
 import yaml
 
+from liveasr.engines import small_files
 from liveasr.errors import ModelFileError
 
 Settings: TypeAlias = Mapping[tuple[str, str], int | str | None]
@@ -82,7 +83,7 @@ class CheckpointFolder:
         """The vocabulary in `tokens.json`, in the order of its ids."""
         path = self.path / "tokens.json"
         try:
-            tokens = json.loads(path.read_text(encoding="utf-8"))
+            tokens = json.loads(small_files.read(path).decode("utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise ModelFileError(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
         if not isinstance(tokens, list) or not tokens or not all(map(_is_text, tokens)):
@@ -96,7 +97,7 @@ class CheckpointFolder:
             raise ModelFileError(self.path, "has no *.bpe.model")
         try:
             processor = sentencepiece.SentencePieceProcessor()
-            processor.LoadFromSerializedProto(paths[0].read_bytes())
+            processor.LoadFromSerializedProto(small_files.read(paths[0]))
         except OSError as error:
             raise ModelFileError(paths[0], f"cannot be read: {error.strerror}") from error
         except RuntimeError as error:
@@ -107,10 +108,13 @@ class CheckpointFolder:
         path = self._config_path
         if not self.path.is_dir():
             raise ModelFileError(self.path, "is no folder" if self.path.exists() else "no such folder")
+        small_files.require_files(self.path)
         try:
-            config = yaml.safe_load(path.read_text(encoding="utf-8"))
+            config = yaml.safe_load(small_files.read(path).decode("utf-8"))
         except FileNotFoundError as error:
             raise ModelFileError(self.path, "is not a checkpoint folder: it has no config.yaml") from error
+        except ModelFileError:
+            raise
         except Exception as error:  # a value that is not what its tag says raises almost anything
             raise ModelFileError(path, f"cannot be read: {fault_of(error)}") from error
         if not isinstance(config, dict):

@@ -19,7 +19,7 @@ import pytest
 import soundfile
 
 import liveasr
-from liveasr import store
+from liveasr import model_list, store
 from liveasr.engines.base import DecodeOptions
 from liveasr.engines.sensevoice import SenseVoice
 from liveasr.types import SAMPLE_RATE_HZ, Float32Array, Hypothesis
@@ -626,6 +626,15 @@ def test_what_runs_under_nohup_goes_on_when_its_terminal_is_closed(clean: Path) 
 def test_no_name_of_a_file_is_obeyed_by_the_terminal(run: Run) -> None:
     result = run("models", "inspect", "a\nb\x1b[31m/\u3000模型.gguf")
     assert result.complaint == "liveasr: a\\nb\\x1b[31m/\u3000模型.gguf: no such model file"
+
+
+def test_a_lack_of_memory_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lack() -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(model_list, "listed", lack)
+    result = run("models", "list")
+    assert (result.code, result.err) == (1, "liveasr: there is not enough memory for this\n")
 
 
 def test_a_full_disk_is_one_line(clean: Path) -> None:

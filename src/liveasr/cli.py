@@ -84,9 +84,7 @@ _reconnect_option = click.option(
 def main() -> None:
     """Run the command line; errors are one line on stderr and a non-zero exit code, never a traceback."""
     _open_standard_streams()
-    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: what was transcribed is completed and kept
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-            signal.signal(number, signal.default_int_handler)
+    _be_ended_as_by_ctrl_c()
     # numpy's matrices are small here; threads for them only fight with ggml's for the cores.
     for variable in ("OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
         os.environ.setdefault(variable, "1")
@@ -105,6 +103,9 @@ def main() -> None:
     except LiveasrError as error:
         _log.error("%s", error)
         sys.exit(_EXIT_FAILED)
+    except MemoryError:
+        _log.error("there is not enough memory for this")
+        sys.exit(_EXIT_FAILED)
     except OSError as error:
         if not isinstance(error, BrokenPipeError):  # which means that the reader of our output has seen enough
             _log.error("%s", f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
@@ -113,6 +114,13 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort):
         _log.error("interrupted")
         sys.exit(_EXIT_INTERRUPTED)
+
+
+def _be_ended_as_by_ctrl_c() -> None:
+    """What was transcribed is completed and kept, whoever ends the program."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, signal.default_int_handler)
 
 
 class _OneLineFormatter(logging.Formatter):

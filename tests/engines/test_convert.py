@@ -19,7 +19,18 @@ from liveasr.errors import ModelFileError, OutputError
 from liveasr.gguf_file import GgufFile
 from tests.engines.conftest import Converted
 from tests.engines.safetensors_writing import save
-from tests.engines.spoiled import drop, half, in_memory, into_folder, put, setting, with_state
+from tests.engines.spoiled import (
+    drop,
+    half,
+    in_memory,
+    into_folder,
+    linked,
+    pipe,
+    put,
+    setting,
+    sparse,
+    with_state,
+)
 from tests.helpers import open_files
 
 WEIGHT_TYPES: tuple[WeightType, ...] = ("f32", "f16", "q8_0")
@@ -227,6 +238,12 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "config has a truth that is none": (put("config.yaml", b"model: !!bool x"), "config.yaml", "cannot be read: 'x'"),
     "config has a number too long": (put("config.yaml", b"model: " + b"9" * 9999), "config.yaml", "cannot be read: Ex"),
     "config has a bomb": (put("config.yaml", BOMB), "", "holds a model of the class [[[...], "),
+    "config is a pipe": (pipe("config.yaml"), "config.yaml", "is a pipe or a device, and no file"),
+    "config has no end": (linked("config.yaml", "/dev/zero"), "config.yaml", "is a pipe or a device, and no file"),
+    "config is huge": (sparse("config.yaml"), "config.yaml", "is larger than 64 MiB, which no file of its kind is"),
+    "tokenizer is huge": (sparse(BPE_MODEL), BPE_MODEL, "is larger than 64 MiB"),
+    "normalisation is huge": (sparse("am.mvn"), "am.mvn", "is larger than 64 MiB"),
+    "papers are a pipe": (pipe("README.md"), "README.md", "is a pipe or a device, and no file"),
     "config is very deep": (put("config.yaml", b"[" * 2000), "config.yaml", "cannot be read"),
     "no class": (setting("model: SenseVoiceSmall", "kind: x"), "", "a model of the class None"),
     "wrong class": (setting("model: SenseVoiceSmall", "model: Whisper"), "", "a model of the class Whisper; known are"),

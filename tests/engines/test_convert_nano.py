@@ -20,7 +20,7 @@ from liveasr.engines.stored_tensor import StoredTensor
 from liveasr.errors import ModelFileError, OutputError
 from liveasr.gguf_file import GgufFile
 from tests.engines.conftest import Converted
-from tests.engines.spoiled import drop, half, in_memory, put, setting, with_state
+from tests.engines.spoiled import drop, half, in_memory, pipe, put, setting, sparse, with_state
 
 LLM = "Qwen3-0.6B"
 CONFIG = f"{LLM}/config.json"
@@ -288,6 +288,8 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "half of the weights": (half("model.pt"), "model.pt", "is not a PyTorch checkpoint"),
     "damaged weights": (damaged, "model.pt", "is damaged: Bad CRC-32"),
     "no language model": (away(LLM), LLM, "no such folder; it should hold the language model's config.json"),
+    "config is a pipe": (pipe(CONFIG), CONFIG, "is a pipe or a device, and no file"),
+    "tokenizer is huge": (sparse(TOKENIZER), TOKENIZER, "is larger than 64 MiB"),
     "no config": (drop(CONFIG), CONFIG, "cannot be read: No such file"),
     "config is no JSON": (half(CONFIG), CONFIG, "cannot be read"),
     "config is a list": (put(CONFIG, b"[]"), CONFIG, "is not a table"),
