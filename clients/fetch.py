@@ -103,12 +103,10 @@ class Fetch:
         try:
             if not self._ask(client, remote, start):
                 self._ask(client, remote, 0)
-        except httpx.InvalidURL as error:
-            raise FetchError(f"{remote.url}: {error}") from error
-        except httpx.TooManyRedirects as error:
-            raise failure(remote.url, error) from error
         except httpx.TransportError as error:
             raise _BrokenOffError(failure(remote.url, error)) from error
+        except (httpx.RequestError, httpx.InvalidURL, ValueError) as error:  # the last of what no host can be called
+            raise failure(remote.url, error) from error
 
     def _ask(self, client: httpx.Client, remote: RemoteFile, start: int) -> bool:
         """Ask for what comes from `start` on; False if there is no going on from there."""
@@ -142,7 +140,7 @@ class Fetch:
             if remote.size_bytes is not None and total != remote.size_bytes:
                 raise FetchError(
                     f"{remote.host} would send {total} bytes where {remote.size_bytes} were expected",
-                    "is it another file, or a page to log in? --from names another source",
+                    "is it another file, or a page to log in? liveasr models pull --from names another source",
                 )
             self._require_space(total - start)
         with self._opened(start, remote.sha256 or _version(response)) as out:
@@ -155,7 +153,7 @@ class Fetch:
         return self._part.stat().st_size if self._part.is_file() else 0
 
     def _begun_of(self) -> str:
-        return self._identity.read_text(encoding="utf-8") if self._identity.is_file() else ""
+        return self._identity.read_text(encoding="utf-8", errors="replace") if self._identity.is_file() else ""
 
     def _opened(self, start: int, identity: str) -> FileIO:
         """The part, to be gone on with; or emptied, and then it is the beginning of something else.
@@ -187,7 +185,7 @@ class Fetch:
     def _require_space(self, needed_bytes: int) -> None:
         free_bytes = shutil.disk_usage(self._part.parent).free
         if free_bytes < needed_bytes:
-            raise self._full(f"{needed_bytes / 1e6:.0f} MB are needed, {free_bytes / 1e6:.0f} MB are free")
+            raise self._full(f"{needed_bytes / 1e6:.1f} MB are needed, {free_bytes / 1e6:.1f} MB are free")
 
     def _full(self, numbers: str = "") -> OutputError:
         reason = f"the disk is full{numbers and f': {numbers}'}; make room, or let LIVEASR_MODELS name another folder"

@@ -15,7 +15,7 @@ from liveasr.clients.remote import RemoteFile, host_of, refusal
 from liveasr.errors import FetchError, UsageError
 
 _SHA256 = re.compile("[0-9a-f]{64}")
-_WAYS = "HF_ENDPOINT names a mirror, --from another source"
+_WAYS = "HF_ENDPOINT names a mirror, liveasr models pull --from another source"
 _RIGHTS = "HF_TOKEN, or `hf auth login`, says who you are"
 
 

@@ -69,7 +69,9 @@ async def run(
     stop, cut_off = asyncio.Event(), asyncio.Event()
     unsaid: list[LiveasrError] = []
     loop = asyncio.get_running_loop()
-    for number in _STOP_SIGNALS:
+    is_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    stop_signals = [number for number in _STOP_SIGNALS if not (is_nohup and number == signal.SIGHUP)]
+    for number in stop_signals:
         loop.add_signal_handler(number, _interrupt, stop, cut_off, stream, unsaid)
     shown = asyncio.create_task(_show(stream, view, keep, cut_off))
     fed = asyncio.create_task(_feed(stream, source, microphone, view, keep, stop))
@@ -81,7 +83,7 @@ async def run(
             stream.cancel()
         results = await asyncio.gather(fed, shown, return_exceptions=True)
     finally:
-        for number in _STOP_SIGNALS:
+        for number in stop_signals:
             loop.remove_signal_handler(number)
         stream.cancel()
         view.close()

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from http import HTTPStatus
+from typing import Annotated
 from urllib.parse import urlencode
 
 import httpx
@@ -18,7 +19,7 @@ _REVISION = "master"
 
 class _File(msgspec.Struct, rename="pascal"):
     path: str
-    size: int | None = None
+    size: Annotated[int, msgspec.Meta(ge=0)] | None = None
     sha256: str | None = None
 
 
@@ -38,22 +39,23 @@ def locate(repository: str, path: str) -> RemoteFile:
     """
     domain = os.environ.get(DOMAIN_VARIABLE) or _DEFAULT_DOMAIN
     endpoint = domain.rstrip("/") if "://" in domain else f"https://{domain}"
+    host_of(endpoint, named_by=DOMAIN_VARIABLE)
     api = f"{endpoint}/api/v1/models/{repository}/repo"
     url = f"{api}?{urlencode({'Revision': _REVISION, 'FilePath': path})}"
     try:
         with new_client() as client:
             answer = client.get(f"{api}/files", params={"Revision": _REVISION, "Recursive": "True"})
-    except (httpx.TransportError, httpx.TooManyRedirects) as error:
+    except (httpx.RequestError, httpx.InvalidURL, ValueError) as error:  # the last of what no host can be called
         raise failure(url, error) from error
     if answer.status_code != HTTPStatus.OK:
         raise refusal(api, answer.status_code)
     try:
         listing = msgspec.json.decode(answer.content, type=_Listing)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise FetchError(
             f"{host_of(url)} answered in a way that ModelScope does not", "is this a page to log in?"
         ) from error
     for file in listing.data.files if listing.data else ():
         if file.path == path:
             return RemoteFile(url, {}, file.size, file.sha256 or None)
-    raise FetchError(f"{host_of(url)} has no {path} in {repository}", "--from names another source")
+    raise FetchError(f"{host_of(url)} has no {path} in {repository}", "liveasr models pull --from names another source")

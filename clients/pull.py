@@ -51,11 +51,16 @@ def pull(
 
 def _pull(file: RegisteredFile, wanted: str | None, begin: Callable[[str], Report], stop: threading.Event) -> Path:
     path = store.installed_path(file)
-    if _is_whole(path, file):
+    if path.is_file() and not _fault_of_installed(path, file):
         return path
     with _alone(path, stop):
-        if _is_whole(path, file):  # by another process, while this one waited
-            return path
+        if path.is_dir():
+            raise OutputError(path, "is a folder where the model's file belongs; move it away")
+        if path.is_file():  # perhaps since a moment ago, by another process
+            fault = _fault_of_installed(path, file)
+            if not fault:
+                return path
+            _log.warning("%s is there, but %s; fetching it anew", path, fault)
         source = locate(file, wanted)
         size_bytes, sha256 = file.size_bytes, file.sha256
         if isinstance(source, RemoteFile):  # the registry knows better, if it does
@@ -130,17 +135,12 @@ def _kept(path: Path) -> str:
     return f"; {size_bytes / 1e6:.1f} MB came and are kept, the same command goes on from there" if size_bytes else ""
 
 
-def _is_whole(path: Path, file: RegisteredFile) -> bool:
-    """Whether an installed file is what the registry says it is."""
-    if not path.is_file():
-        return False
+def _fault_of_installed(path: Path, file: RegisteredFile) -> str:
+    """Why an installed file is not what the registry says it is; empty if it is."""
     try:
-        fault = _fault(path, file.size_bytes, file.sha256)
+        return _fault(path, file.size_bytes, file.sha256)
     except OSError as error:
-        fault = str(error.strerror)
-    if fault:
-        _log.warning("%s is there, but %s; fetching it anew", path, fault)
-    return not fault
+        return f"cannot be read: {error.strerror}"
 
 
 def _check(path: Path, size_bytes: int | None, sha256: str | None) -> None:
@@ -148,7 +148,8 @@ def _check(path: Path, size_bytes: int | None, sha256: str | None) -> None:
     if fault := _fault(store.partial_path(path), size_bytes, sha256):
         _throw_away(path)
         raise FetchError(
-            f"{path.name}: what came {fault}; it was thrown away", "try again, or --from names another source"
+            f"{path.name}: what came {fault}; it was thrown away",
+            "try again, or liveasr models pull --from names another source",
         )
 
 
@@ -165,7 +166,7 @@ def _fault(path: Path, size_bytes: int | None, sha256: str | None) -> str:
     try:
         GgufFile(path).close()
     except ModelFileError as error:
-        return f"is {error.reason}"
+        return f"is {error.reason}" if error.reason.startswith("not ") else error.reason
     return ""
 
 

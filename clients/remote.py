@@ -1,8 +1,10 @@
 """A file on a web server, and what is said when it cannot be had."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -11,7 +13,9 @@ from liveasr.errors import FetchError
 CONNECT_S = 10.0
 STALL_S = 30.0
 """A server that says nothing for so long is given up."""
-_OTHER_WAYS = "--from names another source"
+_OTHER_WAYS = "liveasr models pull --from names another source"
+_SHOWN_CHARACTERS = 100
+"""Of a URL that is none."""
 _SHORT_ON_RIGHTS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
@@ -30,21 +34,42 @@ class RemoteFile:
         return host_of(self.url)
 
 
-def host_of(url: str) -> str:
-    """The name of a server, with its port if it has an unusual one."""
-    return httpx.URL(url).netloc.decode("ascii")
+def host_of(url: str, *, named_by: str = "") -> str:
+    """The name of a server, with its port if it has an unusual one.
+
+    Args:
+        url: of something there.
+        named_by: the variable that holds the URL, for the message.
+
+    Raises:
+        FetchError: there can be no server of that name.
+    """
+    try:
+        parsed = httpx.URL(url)
+        # The host is decoded where it is of another alphabet; the port's range only urllib sees to.
+        if parsed.scheme in ("http", "https") and parsed.host and urlsplit(url).port != 0:
+            return parsed.netloc.decode("ascii")
+        reason = "no name of a server behind http:// or https://"
+    except (httpx.InvalidURL, ValueError) as error:
+        reason = _words(error)
+    shown = url[:_SHOWN_CHARACTERS]
+    raise FetchError(f"{named_by and f'{named_by}='}{shown!r} is no URL of a server: {reason}")
 
 
 def new_client(stall_s: float = STALL_S) -> httpx.Client:
-    """What asks servers, through the proxy that the environment names.
+    """What asks servers, through the proxy that the environment names, if they have certificates that it trusts.
 
     Raises:
-        FetchError: there is no such proxy.
+        FetchError: there is no such proxy, or there are no such certificates.
     """
     try:
         return httpx.Client(follow_redirects=True, timeout=httpx.Timeout(stall_s, connect=CONNECT_S))
     except (ValueError, httpx.InvalidURL) as error:
         raise FetchError(f"the proxy that HTTPS_PROXY, HTTP_PROXY or ALL_PROXY names is none: {error}") from error
+    except OSError as error:
+        raise FetchError(
+            f"the certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read: {error.strerror}"
+        ) from error
 
 
 def refusal(url: str, status: int, how_to_get_rights: str = "") -> FetchError:
@@ -63,8 +88,12 @@ def refusal(url: str, status: int, how_to_get_rights: str = "") -> FetchError:
 
 
 def failure(url: str, error: Exception) -> FetchError:
-    """What to raise when a server cannot be asked, or stops answering."""
-    host = host_of(url)
+    """What to raise when a server cannot be asked, or stops answering; it may be one that the first sends to."""
+    asked = url
+    if isinstance(error, httpx.RequestError):
+        with contextlib.suppress(RuntimeError):  # it was raised before there was a request
+            asked = str(error.request.url)
+    host = host_of(asked)
     if isinstance(error, httpx.ReadTimeout):
         return FetchError(f"{host} has stopped sending", f"try again, or {_OTHER_WAYS}")
     if isinstance(error, httpx.TimeoutException):

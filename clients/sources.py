@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from urllib.parse import quote
 
-from liveasr.clients.remote import RemoteFile
+from liveasr.clients.remote import RemoteFile, host_of
 from liveasr.errors import FetchError, UsageError
 from liveasr.model_registry import RegisteredFile
 
@@ -14,6 +14,7 @@ _HUBS = ("huggingface", "modelscope")
 _ENDING = ".gguf"
 _YES = ("1", "ON", "YES", "TRUE")
 """What huggingface_hub takes for a yes."""
+_ENDPOINT_VARIABLE = "HF_ENDPOINT"
 
 
 def locate(file: RegisteredFile, wanted: str | None) -> RemoteFile | Path:
@@ -36,7 +37,9 @@ def locate(file: RegisteredFile, wanted: str | None) -> RemoteFile | Path:
             raise UsageError(f"--from {wanted}: the registry does not say where {file.name} lies there, only {known}")
         kind, place = wanted, file.sources[wanted]
     elif wanted.startswith(("https://", "http://")):
-        kind, place = "url", wanted if wanted.endswith(_ENDING) else f"{wanted.rstrip('/')}/{quote(file.name)}"
+        folder, mark, query = wanted.partition("?")
+        kind = "url"
+        place = wanted if is_of_one_file(wanted) else f"{folder.rstrip('/')}/{quote(file.name)}{mark}{query}"
     else:
         kind, place = "folder", wanted
     return _at(kind, place, file.name)
@@ -59,15 +62,25 @@ def _first(file: RegisteredFile) -> RemoteFile | Path:
     raise failures[0]
 
 
+def is_of_one_file(wanted: str) -> bool:
+    """Whether a place is that of a file, not of the folder that it lies in."""
+    return wanted.partition("?")[0].endswith(_ENDING)
+
+
 def _at(kind: str, place: str, name: str) -> RemoteFile | Path:
     match kind:
         case "folder":
-            path = Path(place).expanduser() / name
+            try:
+                path = Path(place).expanduser() / name
+            except RuntimeError as error:
+                raise FetchError(f"{place}: no such folder; it begins with the name of no user") from error
             if not path.is_file():
                 raise FetchError(f"{path}: no such file")
             return path
         case "url":
             return RemoteFile(place)
+    if kind == "huggingface" and (endpoint := os.environ.get(_ENDPOINT_VARIABLE)):
+        host_of(endpoint, named_by=_ENDPOINT_VARIABLE)  # with one that is none its library cannot even be imported
     from liveasr.clients import hugging_face, modelscope  # noqa: PLC0415 - a third of a second, for nothing elsewhere
 
     owner, repository, *inner = place.split("/")

@@ -159,7 +159,8 @@ def _array(path: Path, archive: zipfile.ZipFile, root: str, tensor: _Tensor) -> 
     steps = [stride * values.itemsize if n > 1 else 0 for n, stride in zip(tensor.shape, tensor.strides, strict=True)]
     view = np.lib.stride_tricks.as_strided(values[tensor.offset :], tensor.shape, steps)
     own = values.flags.writeable and not tensor.offset  # a part would keep its whole storage alive
-    return np.array(view, np.float32, order="C", copy=None if own else True)
+    with np.errstate(over="ignore"):  # a float64 that is too large becomes no number, which is told as such
+        return np.array(view, np.float32, order="C", copy=None if own else True)
 
 
 class _Table(dict[str, Any]):

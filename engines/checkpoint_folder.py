@@ -1,6 +1,7 @@
 """What a checkpoint folder says besides its weights: the settings in `config.yaml`, and the vocabulary."""
 
 import json
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -8,11 +9,14 @@ from typing import Any, TypeAlias
 import sentencepiece
 import yaml
 
+from liveasr.engines import small_files
 from liveasr.errors import ModelFileError
 
 Settings: TypeAlias = Mapping[tuple[str, str], int | str | None]
 """Values by section and key."""
 _MAX_UINT32 = 2**32 - 1
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel = 2  # YAML can refer to one list a billion times
 
 
 class CheckpointFolder:
@@ -29,8 +33,9 @@ class CheckpointFolder:
 
     @property
     def model_class(self) -> str:
-        """The name of the class that the reference builds."""
-        return str(self._config.get("model"))
+        """The name of the class that the reference builds, or what stands in its place, fit for a message."""
+        value = self._config.get("model")
+        return value if isinstance(value, str) else _shown(value)
 
     def integer(self, section: str, key: str, default: int | None = None) -> int:
         """A whole number."""
@@ -64,7 +69,7 @@ class CheckpointFolder:
         for key, kinds in parts.items():
             known = (kinds,) if isinstance(kinds, str) else kinds
             if self._config.get(key) not in known:
-                reason = f"has the {key} {self._config.get(key)}; only {' or '.join(known)} is known"
+                reason = f"has the {key} {_shown(self._config.get(key))}; only {' or '.join(known)} is known"
                 raise ModelFileError(self._config_path, reason)
 
     def require_settings(self, settings: Settings, even_if_missing: bool = False) -> None:
@@ -72,13 +77,13 @@ class CheckpointFolder:
         for (section, key), usual in settings.items():
             value = self._value(section, key, None if even_if_missing else usual)
             if value != usual:
-                raise ModelFileError(self._config_path, f"has {section}.{key} {value}; only {usual} is known")
+                raise ModelFileError(self._config_path, f"has {section}.{key} {_shown(value)}; only {usual} is known")
 
     def tokens(self) -> list[str]:
         """The vocabulary in `tokens.json`, in the order of its ids."""
         path = self.path / "tokens.json"
         try:
-            tokens = json.loads(path.read_text(encoding="utf-8"))
+            tokens = json.loads(small_files.read(path).decode("utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise ModelFileError(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
         if not isinstance(tokens, list) or not tokens or not all(map(_is_text, tokens)):
@@ -91,8 +96,11 @@ class CheckpointFolder:
         if not paths:
             raise ModelFileError(self.path, "has no *.bpe.model")
         try:
-            processor = sentencepiece.SentencePieceProcessor(model_file=str(paths[0]))
-        except (OSError, RuntimeError) as error:
+            processor = sentencepiece.SentencePieceProcessor()
+            processor.LoadFromSerializedProto(small_files.read(paths[0]))
+        except OSError as error:
+            raise ModelFileError(paths[0], f"cannot be read: {error.strerror}") from error
+        except RuntimeError as error:
             raise ModelFileError(paths[0], "is not a SentencePiece model") from error
         return [processor.id_to_piece(index) for index in range(processor.get_piece_size())]
 
@@ -100,12 +108,15 @@ class CheckpointFolder:
         path = self._config_path
         if not self.path.is_dir():
             raise ModelFileError(self.path, "is no folder" if self.path.exists() else "no such folder")
+        small_files.require_files(self.path)
         try:
-            config = yaml.safe_load(path.read_text(encoding="utf-8"))
+            config = yaml.safe_load(small_files.read(path).decode("utf-8"))
         except FileNotFoundError as error:
             raise ModelFileError(self.path, "is not a checkpoint folder: it has no config.yaml") from error
-        except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-            raise ModelFileError(path, f"cannot be read: {error}".splitlines()[0]) from error
+        except ModelFileError:
+            raise
+        except Exception as error:  # a value that is not what its tag says raises almost anything
+            raise ModelFileError(path, f"cannot be read: {fault_of(error)}") from error
         if not isinstance(config, dict):
             raise ModelFileError(path, "is not a table of settings")
         return config
@@ -118,6 +129,18 @@ class CheckpointFolder:
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_UINT32:
             raise ModelFileError(self._config_path, f"has no whole number {section}.{key}")
         return value
+
+
+def fault_of(error: Exception) -> str:
+    """What is wrong with a file of text, in one line: of YAML also in which line of it."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"{error.problem or error.context} in line {error.problem_mark.line + 1}"
+    return str(getattr(error, "strerror", None) or error or type(error).__name__).partition("\n")[0]
+
+
+def _shown(value: object) -> str:
+    """A setting in a message: short, whatever it is, and a text told from a number."""
+    return _SHORT.repr(value)
 
 
 def _is_text(token: object) -> bool:

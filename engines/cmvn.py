@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from liveasr.engines import small_files
 from liveasr.errors import ModelFileError
 from liveasr.gguf_file import GgufFile
 from liveasr.types import Float32Array
@@ -73,7 +74,7 @@ def read_kaldi(path: Path) -> tuple[Float32Array, Float32Array]:
         ModelFileError: the file is missing, lacks one of the two blocks, or has values that normalise nothing.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = small_files.read(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ModelFileError(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
 

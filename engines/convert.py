@@ -18,17 +18,17 @@ import gguf
 import numpy as np
 
 from liveasr import store
-from liveasr.engines import qwen3_layout
+from liveasr.engines import qwen3_layout, registry
 from liveasr.engines.checkpoint_folder import CheckpointFolder
 from liveasr.engines.cmvn import from_kaldi
 from liveasr.engines.file_keys import add_front_end, add_provenance
-from liveasr.engines.gguf_output import OutputFile, OutputTensor, WeightType, write_files
+from liveasr.engines.gguf_output import OutputFile, OutputTensor, WeightType, require_numbers, write_files
 from liveasr.engines.layouts import FSMN_KERNELS, LAYOUTS, Layout
 from liveasr.engines.qwen3_folder import Qwen3Folder
 from liveasr.engines.release_papers import provenance_of
 from liveasr.engines.weight_files import Weights, open_weights
 from liveasr.errors import ModelFileError
-from liveasr.gguf_file import MAX_DIMS, MAX_NAME_BYTES
+from liveasr.gguf_file import MAX_DIMS, MAX_NAME_BYTES, GgufFile
 from liveasr.provenance import UNKNOWN, Provenance
 from liveasr.types import Float32Array
 
@@ -58,7 +58,8 @@ def convert(folder: Path, output: Path, weight_type: WeightType = "f32", told: P
         The number of tensors written to each file.
 
     Raises:
-        ModelFileError: the folder is not a checkpoint of a known family, or a part of it is missing or broken.
+        ModelFileError: the folder is not a checkpoint of a known family, or a part of it is missing or broken, or they
+            do not go together.
         OutputError: the output cannot be written.
         RegistryError: the user's registry is malformed.
     """
@@ -89,7 +90,7 @@ def _open(folder: Path) -> tuple[CheckpointFolder, Layout]:
 
 def _model(checkpoint: CheckpointFolder, layout: Layout, weights: Weights, weight_type: WeightType) -> OutputFile:
     """All but the language model."""
-    file = OutputFile(gguf.GGUFWriter(None, layout.architecture), [])
+    file = OutputFile(gguf.GGUFWriter(None, layout.architecture), [], functools.partial(_require_match, checkpoint))
     layout.add_metadata(file.writer, checkpoint)
     add_front_end(file.writer, checkpoint, layout.front_end, layout.has_cmvn)
     if layout.has_cmvn:
@@ -101,6 +102,17 @@ def _model(checkpoint: CheckpointFolder, layout: Layout, weights: Weights, weigh
         raise ModelFileError(weights.path, f"has no tensors named {' or '.join(layout.prefixes)}")
     file.tensors.extend(_tensor(weights, name, name, layout, weight_type) for name in names)
     return file
+
+
+def _require_match(checkpoint: CheckpointFolder, file: GgufFile) -> None:
+    """Refuse a file that its engine would not run: then the settings tell of another model than the weights are."""
+    if file.architecture not in registry.ARCHITECTURES:
+        return
+    try:
+        registry.check(file)
+    except ModelFileError as error:
+        reason = f"its settings, vocabulary and weights are not of one model: {error.reason}"
+        raise ModelFileError(checkpoint.path, reason) from error
 
 
 def _language_model(
@@ -130,9 +142,11 @@ def _tensor(weights: Weights, theirs: str, name: str, layout: Layout, weight_typ
     if not is_name or not 1 <= len(shape) <= MAX_DIMS or not size:
         raise ModelFileError(weights.path, f"no GGUF file can hold tensor {name!r} of shape {shape}")
     if not name.endswith(FSMN_KERNELS):
-        return OutputTensor(name, shape, layout.stored_type(name, shape, weight_type), stored.read)
+        kind = layout.stored_type(name, shape, weight_type)
+        return OutputTensor(name, shape, kind, lambda: require_numbers(weights.path, theirs, stored.read(), kind))
 
     def taps_first() -> Float32Array:
-        return np.ascontiguousarray(stored.read().reshape(shape[0], -1).T)
+        values = require_numbers(weights.path, theirs, stored.read(), "f32")
+        return np.ascontiguousarray(values.reshape(shape[0], -1).T)
 
     return OutputTensor(name, (size // shape[0], shape[0]), "f32", taps_first)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liveasr.engines.k_quants import quantize_rows
-from liveasr.errors import OutputError
+from liveasr.errors import ModelFileError, OutputError
 from liveasr.gguf_file import GgufFile
 from liveasr.types import Float32Array
 
@@ -37,6 +37,30 @@ _NOT_COPIED = (
 )
 _K_TYPES = ("q6_K", "q5_K", "q4_K")
 """Which the gguf package reads, and only ggml itself makes."""
+
+
+_LARGEST: Mapping[TensorKind, float] = {"f32": math.inf, "f16": 65_504.0}
+_LARGEST_IN_BLOCKS = 127 * 65_504.0
+"""Of q8_0, whose scale is an f16; those of the others reach further."""
+
+
+def require_numbers(path: Path, name: str, values: Float32Array, kind: TensorKind) -> Float32Array:
+    """The values of a tensor, if a type holds them.
+
+    Args:
+        path: of the file that they are from, as the next, for messages.
+        name: of the tensor.
+        values: all of them.
+        kind: what they are to be written in.
+
+    Raises:
+        ModelFileError: one is no number, or too large.
+    """
+    if not np.isfinite(values).all():
+        raise ModelFileError(path, f"tensor {name} has values that are no numbers")
+    if np.abs(values).max() > _LARGEST.get(kind, _LARGEST_IN_BLOCKS):
+        raise ModelFileError(path, f"tensor {name} has values that are too large for {kind}; only f32 holds them")
+    return values
 
 
 def block_values(kind: TensorKind) -> int:
@@ -94,6 +118,8 @@ class OutputFile:
 
     writer: gguf.GGUFWriter
     tensors: list[OutputTensor | CopiedTensor]
+    check: Callable[[GgufFile], object] = lambda _file: None
+    """Sees the complete file before it has its name, and raises if it shall have none."""
 
 
 def copy_metadata(file: GgufFile, writer: gguf.GGUFWriter, *, but: tuple[str, ...] = ()) -> None:
@@ -116,34 +142,42 @@ def copy_metadata(file: GgufFile, writer: gguf.GGUFWriter, *, but: tuple[str, ..
 
 
 def write_files(files: Mapping[Path, OutputFile]) -> None:
-    """Write all files or none; those that are there are replaced.
+    """Write all files or none; those that are there are replaced. A link stays, what it points at is replaced.
 
     Each is written under another name in its folder, and gets its own when all are complete: the last of the mapping
-    last, and if one cannot get it, those before it are again what they were.
+    last, which is the one that others are found by. Of several the old ones step aside before, the last first, so that
+    whoever is killed in between leaves no pair that is half old and half new; if one cannot get its name, all are again
+    what they were.
 
     Raises:
         OutputError: one of them cannot be written.
-        ModelFileError: a tensor cannot be read.
+        ModelFileError: a tensor cannot be read, or a file's own check says so.
     """
     with contextlib.ExitStack() as stack:
-        partials = {output: stack.enter_context(_written(file, output)) for output, file in files.items()}
-        *others, last = partials
-        for output in others:
-            stack.enter_context(_replaced(output, partials[output]))
-        with _failure_of(last):
-            partials[last].replace(last)
+        partials = {}
+        for output, file in files.items():
+            place = Path(os.path.realpath(output)) if output.is_symlink() else output
+            partials[place] = stack.enter_context(_written(file, place))
+        if len(partials) > 1:
+            for place in reversed(partials):
+                stack.enter_context(_stepped_aside(place, partials[place]))
+        for place, partial in partials.items():
+            with _failure_of(place):
+                partial.replace(place)
 
 
 @contextlib.contextmanager
 def _written(file: OutputFile, output: Path) -> Iterator[Path]:
     """The complete file, under another name in the output's folder; removed at the end if it still has that one."""
     with _failure_of(output):
-        handle, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
+        handle, name = tempfile.mkstemp(dir=output.parent, prefix=f"{output.name}.", suffix=".part")
         os.close(handle)
     partial = Path(name)
     try:
         with _failure_of(output):
             _write(file, partial)
+        with GgufFile(partial) as complete:
+            file.check(complete)
         yield partial
     finally:
         partial.unlink(missing_ok=True)
@@ -165,23 +199,23 @@ def _write(file: OutputFile, path: Path) -> None:
     finally:
         with contextlib.suppress(OSError):  # of a full disk, which has been told already
             writer.close()
-    path.chmod(0o644)
+    with path.open("rb") as written:
+        os.fsync(written.fileno())  # a name outlives a loss of power sooner than what it names
+    umask = os.umask(0)
+    os.umask(umask)
+    path.chmod(0o666 & ~umask)
 
 
 @contextlib.contextmanager
-def _replaced(output: Path, partial: Path) -> Iterator[None]:
-    """An output that has got its name, and loses it again to what was there if something fails inside."""
-    with (
-        _failure_of(output),
-        tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.", ignore_cleanup_errors=True) as folder,
-    ):
-        old = Path(folder) / output.name
+def _stepped_aside(output: Path, partial: Path) -> Iterator[None]:
+    """What is there makes room for an output, and is put back if something fails inside."""
+    with _failure_of(output):
+        old = Path(tempfile.mkdtemp(dir=output.parent, prefix=f"{output.name}.", suffix=".old")) / output.name
         try:
             if output.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             if os.path.lexists(output):
                 output.replace(old)
-            partial.replace(output)
             yield
         except BaseException:
             if os.path.lexists(old):
@@ -189,6 +223,11 @@ def _replaced(output: Path, partial: Path) -> Iterator[None]:
             elif not partial.exists():
                 output.unlink()
             raise
+        else:
+            old.unlink(missing_ok=True)
+        finally:
+            with contextlib.suppress(OSError):  # what could not be put back stays there
+                old.parent.rmdir()
 
 
 @contextlib.contextmanager
@@ -196,4 +235,6 @@ def _failure_of(output: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OutputError(output, f"cannot be written: {error.strerror}") from error
+        # numpy counts what it could not write, and does not say why.
+        reason = error.strerror or "not all of it could be written; is the disk full?"
+        raise OutputError(output, f"cannot be written: {reason}") from error

@@ -27,6 +27,8 @@ _PARAFORMER_SETTINGS: Settings = {
     ("predictor_conf", "r_order"): 1,
     **_STREAMING_SETTINGS,
 }
+_SENSEVOICE_PARTS = {"encoder": "SenseVoiceEncoderSmall"}
+_SENSEVOICE_SETTINGS: Settings = {("encoder_conf", "sanm_shfit"): 0}
 _NANO_PARTS = {"audio_encoder": "SenseVoiceEncoderSmall", "audio_adaptor": "Transformer"}
 _NANO_SETTINGS: Settings = {
     ("audio_encoder_conf", "sanm_shfit"): 0,
@@ -94,6 +96,8 @@ class Layout:
 
 def _add_sensevoice(writer: gguf.GGUFWriter, folder: CheckpointFolder) -> None:
     """sv.*: sizes, the published default query rows, the vocabulary in the order of its ids."""
+    folder.require_parts(_SENSEVOICE_PARTS)
+    folder.require_settings(_SENSEVOICE_SETTINGS)
     for key in ("output_size", "attention_heads", "num_blocks", "tp_blocks", "kernel_size"):
         writer.add_uint32(f"sv.{key}", folder.integer("encoder_conf", key))
     writer.add_uint32("sv.input_size", folder.stacked_size())

@@ -61,7 +61,7 @@ def language_model_beside(encoder: GgufFile) -> Path:
             )
         return own
     width = encoder.integer(_WIDTH_OF_ADAPTOR)
-    others = [path for path in sorted(folder.glob("*.gguf")) if path != encoder.path]
+    others = [path for path in store.model_files(folder) if path != encoder.path]
     taken = {store.language_model_path(path) for path in others}
     fitting = [(rank, path) for path in others if path not in taken and (rank := _rank(path, width)) is not None]
     if not fitting:
@@ -81,8 +81,8 @@ def embedding_width(language_model: GgufFile) -> int:
 
 def encoders_beside(language_model: GgufFile) -> list[Path]:
     """The encoders in a language model's folder for which `language_model_beside` finds it."""
-    others = sorted(path for path in language_model.path.parent.glob("*.gguf") if path != language_model.path)
-    return [path for path in others if _finds(path, language_model.path)]
+    others = store.model_files(language_model.path.parent)
+    return [path for path in others if path != language_model.path and _finds(path, language_model.path)]
 
 
 def is_complete(file: GgufFile) -> bool:

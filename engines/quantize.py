@@ -11,12 +11,19 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 import gguf
-import numpy as np
 
 from liveasr import store
 from liveasr.engines import nano_files, qwen3_layout
 from liveasr.engines.file_keys import QUANTIZED_KEY, program
-from liveasr.engines.gguf_output import OutputFile, OutputTensor, TensorKind, block_values, copy_metadata, write_files
+from liveasr.engines.gguf_output import (
+    OutputFile,
+    OutputTensor,
+    TensorKind,
+    block_values,
+    copy_metadata,
+    require_numbers,
+    write_files,
+)
 from liveasr.engines.layouts import LAYOUTS, Layout
 from liveasr.engines.tensor_errors import TensorClass, tensor_classes
 from liveasr.errors import ModelFileError, UsageError
@@ -168,9 +175,4 @@ def _copy_metadata(file: GgufFile, writer: gguf.GGUFWriter, wanted: QuantizedTyp
 
 
 def _values(file: GgufFile, name: str, kind: TensorKind) -> Float32Array:
-    values = file.array(name)
-    if not np.isfinite(values).all():
-        raise ModelFileError(file.path, f"tensor {name} has values that are no numbers, which cannot be quantized")
-    if kind == "f16" and np.abs(values).max() > np.finfo(np.float16).max:
-        raise ModelFileError(file.path, f"tensor {name} has values that are too large for f16; only f32 holds them")
-    return values
+    return require_numbers(file.path, name, file.array(name), kind)

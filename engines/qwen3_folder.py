@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from liveasr.engines import small_files
 from liveasr.errors import ModelFileError
 
 _MAX_UINT32 = 2**32 - 1
@@ -51,6 +52,7 @@ class Qwen3Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config_path = path / "config.json"
+        small_files.require_files(path)
         self._config = _table(self.config_path)
         self._require_architecture()
 
@@ -132,7 +134,7 @@ class Qwen3Folder:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return small_files.read(path).decode("utf-8")
     except (OSError, ValueError) as error:
         raise ModelFileError(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
 

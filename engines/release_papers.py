@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from liveasr import store
+from liveasr.engines.checkpoint_folder import fault_of
 from liveasr.provenance import (
     HUGGING_FACE,
     MAX_CHARACTERS,
@@ -118,8 +119,7 @@ def _text(path: Path) -> str:
 
 def _pass_over(path: Path, error: Exception) -> None:
     """Of what is no part of the model, a fault is no reason not to convert it."""
-    reason, _, _ = str(getattr(error, "strerror", None) or error).partition("\n")
-    _log.warning("%s: cannot be read and is passed over: %s", path, reason)
+    _log.warning("%s: cannot be read and is passed over: %s", path, fault_of(error))
 
 
 def _line(value: Any) -> str | None:

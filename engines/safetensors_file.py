@@ -169,5 +169,6 @@ def _values(path: Path, file: BinaryIO, data_start: int, entry: _Entry) -> Float
         raise ModelFileError(path, f"cannot be read: {error.strerror}") from error
     if stored.size != count:
         raise ModelFileError(path, "has become shorter while it was read")
-    values = widened_bfloat16(stored) if entry.kind == "BF16" else stored.astype(np.float32, copy=False)
+    with np.errstate(over="ignore"):  # a float64 that is too large becomes no number, which is told as such
+        values = widened_bfloat16(stored) if entry.kind == "BF16" else stored.astype(np.float32, copy=False)
     return values.reshape(entry.shape)

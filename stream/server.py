@@ -200,7 +200,9 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """As uvicorn's, with SIGHUP; that a signal ended the program is no error."""
         with super().capture_signals():
-            before = signal.signal(signal.SIGHUP, self.handle_exit)
+            before = signal.getsignal(signal.SIGHUP)
+            if before is not signal.SIG_IGN:  # nohup
+                signal.signal(signal.SIGHUP, self.handle_exit)
             try:
                 yield
             finally:

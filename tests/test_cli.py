@@ -19,7 +19,7 @@ import pytest
 import soundfile
 
 import liveasr
-from liveasr import store
+from liveasr import model_list, store
 from liveasr.engines.base import DecodeOptions
 from liveasr.engines.sensevoice import SenseVoice
 from liveasr.types import SAMPLE_RATE_HZ, Float32Array, Hypothesis
@@ -35,6 +35,7 @@ CLEAN_TEXT = """\
 """
 DIGITS = ("transcribe", "--model", "digits")
 LIMIT_S = 120
+NOBODY = "nothing was removed: nobody is here to be asked; add --yes"
 NEEDS_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is Linux's")
 
 
@@ -601,6 +602,41 @@ def test_a_reader_that_has_seen_enough_is_no_error_to_talk_about(long: Path) -> 
 
 
 @NEEDS_LINUX
+def test_who_closes_all_streams_is_not_answered_with_a_traceback(tmp_path: Path) -> None:
+    script = '"$0" -m liveasr models rm mine <&-'
+    (tmp_path / "mine.gguf").write_bytes(b"GGUF")
+    result = subprocess.run(
+        ["sh", "-c", script, sys.executable], capture_output=True, text=True, timeout=LIMIT_S, check=False,
+        env={**os.environ, "LIVEASR_MODELS": str(tmp_path)},
+    )  # fmt: skip
+    assert (result.returncode, result.stderr) == (1, f"liveasr: {NOBODY}\n")
+
+
+def test_what_runs_under_nohup_goes_on_when_its_terminal_is_closed(clean: Path) -> None:
+    process = start(
+        *DIGITS, "-", stdin=subprocess.PIPE, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    )
+    assert process.stderr is not None
+    process.stderr.readline()  # the notice, before which the signals are seen to
+    process.send_signal(signal.SIGHUP)
+    out, err = process.communicate(clean.read_bytes(), timeout=LIMIT_S)
+    assert (process.returncode, out.decode()) == (0, CLEAN_TEXT), err
+
+
+def test_no_name_of_a_file_is_obeyed_by_the_terminal(run: Run) -> None:
+    result = run("models", "inspect", "a\nb\x1b[31m/\u3000模型.gguf")
+    assert result.complaint == "liveasr: a\\nb\\x1b[31m/\u3000模型.gguf: no such model file"
+
+
+def test_a_lack_of_memory_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lack() -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(model_list, "listed", lack)
+    result = run("models", "list")
+    assert (result.code, result.err) == (1, "liveasr: there is not enough memory for this\n")
+
+
 def test_a_full_disk_is_one_line(clean: Path) -> None:
     with Path("/dev/full").open("wb") as full:
         result = ended(start(*DIGITS, clean, stdout=full))

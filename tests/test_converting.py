@@ -111,6 +111,26 @@ def test_a_broken_card_is_told_and_the_model_is_written(run: Run, checkpoint: Pa
     assert model.exists()
 
 
+@pytest.mark.parametrize("part", ["model.pt", "config.yaml", "a link to model.pt"])
+def test_the_checkpoint_is_never_written_over(run: Run, checkpoint: Path, tmp_path: Path, part: str) -> None:
+    output = checkpoint / part
+    if part.startswith("a link"):
+        output = tmp_path / "model.gguf"
+        output.symlink_to(checkpoint / "model.pt")
+    before = {path.name: path.read_bytes() for path in checkpoint.iterdir()}
+    result = run("models", "convert", checkpoint, "-o", output, "--force")
+    assert (result.code, result.complaint) == (
+        1,
+        f"liveasr: {output}: is a part of the checkpoint; write to another file with -o",
+    )
+    assert {path.name: path.read_bytes() for path in checkpoint.iterdir()} == before
+
+
+def test_a_model_may_lie_in_the_folder_that_it_is_made_of(run: Run, checkpoint: Path) -> None:
+    for _ in range(2):
+        assert run("models", "convert", checkpoint, "-o", checkpoint / "model.gguf", "--force").code == 0
+
+
 @pytest.mark.parametrize("shards", [False, True], ids=["one file", "shards"])
 def test_safetensors_convert_and_transcribe(run: Run, checkpoint: Path, model: Path, data: Path, shards: bool) -> None:
     run("models", "convert", checkpoint, "--type", "f32", "-o", model)

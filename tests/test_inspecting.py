@@ -257,6 +257,11 @@ def test_a_foreign_architecture_is_told_with_the_way_out(run: Run, tmp_path: Pat
     assert "runs here no: is a llama model" in spoken(run, path)
 
 
+def test_names_are_not_broken_where_they_have_hyphens(run: Run, tmp_path: Path) -> None:
+    path = write_model(tmp_path / "m.gguf", "a-rather-long-architecture", "q8_0")
+    assert ", funasr-sensevoice-encoder; get one" in spoken(run, path)
+
+
 def test_a_file_of_transcribe_cpp_is_recognised(run: Run, tmp_path: Path) -> None:
     path = write_model(tmp_path / "m.gguf", "sensevoice", "f16", metadata={"stt.frontend.num_mels": 80})
     assert "it is made for transcribe.cpp" in told(run, path)["reason"]

@@ -30,6 +30,7 @@ FRONT_DOOR = (
     "liveasr.model_registry",
     "liveasr.store",
     "liveasr.provenance",
+    "liveasr.visible",
     "liveasr.__version__",
 )
 
@@ -59,6 +60,7 @@ MAY_IMPORT = {
     "liveasr.types": (),
     "liveasr.errors": (),
     "liveasr.models": (),
+    "liveasr.visible": (),
     "liveasr.gguf_file": ("liveasr.types", "liveasr.errors"),
     "liveasr.model_registry": ("liveasr.errors",),
     "liveasr.provenance": ("liveasr.gguf_file",),
@@ -80,8 +82,8 @@ MAY_IMPORT = {
 }
 
 # The command line answers --help before it loads anything: at import time it may load only what `import liveasr` has
-# loaded.
-EAGER_IN_CLI = ("liveasr.errors", "liveasr.__version__")
+# loaded, and how its messages are shown.
+EAGER_IN_CLI = ("liveasr.errors", "liveasr.visible", "liveasr.__version__")
 
 SOCKETS = ("liveasr.stream.server", "liveasr.clients")
 

@@ -1,14 +1,17 @@
 """Which models are told to be here, and what is removed when one is to go."""
 
+import errno
 import json
 import os
 import pty
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from liveasr import store
 from liveasr.errors import ModelNotFoundError, UsageError
@@ -72,7 +75,7 @@ def test_what_is_installed_begun_converted_or_damaged_is_told(folder: Path) -> N
     assert found["paraformer-streaming"] == "installed"
     assert found["paraformer:f16"] == "begun"
     assert found["half"] == "damaged"
-    assert found["mine:q8_0"] == "installed"
+    assert found["mine"] == "installed"
 
 
 def test_both_files_of_nano_count(folder: Path) -> None:
@@ -107,7 +110,7 @@ def test_a_file_of_ones_own_tells_its_languages_and_licence(folder: Path, capsys
     edited(store.built_in("digits"), folder / "mine.gguf", metadata=said)
     edited(store.built_in("digits"), folder / "silent.gguf")
     rows = {row.name: row for row in listed()}
-    assert (rows["mine"].variant, rows["mine"].languages, rows["mine"].licence) == ("f32", ("fr", "de"), "MIT")
+    assert (rows["mine"].weights, rows["mine"].languages, rows["mine"].licence) == ("f32", ("fr", "de"), "MIT")
     assert (rows["silent"].languages, rows["silent"].licence) == ((), None)
     assert list_models(as_json=False) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -137,6 +140,18 @@ def test_what_a_file_says_cannot_break_the_table(folder: Path, capsys: pytest.Ca
     assert "L" * 301 not in out
 
 
+def test_no_name_of_a_file_breaks_the_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("line\nend", "esc\x1b[31m", "模型", "mine", os.fsdecode(b"\xff")):
+        add(folder, name)
+    assert list_models(as_json=False) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + len(listed())
+    assert all(line.isprintable() for line in lines)
+    shown = [line.split()[1] for line in lines[-5:]]
+    assert sorted(shown) == ["\\udcff", "esc\\x1b[31m", "line\\nend", "mine", "模型"]
+    assert len({cell_len(line) for line in lines[-5:]}) == 1
+
+
 def test_json_has_every_variant_whole(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = add(folder, "sensevoice-small-q8")
     assert list_models(as_json=True) == 0
@@ -152,7 +167,42 @@ def test_json_has_every_variant_whole(folder: Path, capsys: pytest.CaptureFixtur
         "languages": ["zh", "yue", "en", "ja", "ko"],
         "licence": "FunASR Model License 1.1",
         "instead": None,
+        "weights": None,
     }
+
+
+def test_what_is_listed_is_a_name_to_use_and_to_remove(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("mine", "a:b", "sp ace", "sensevoice-small-q8"):
+        add(folder, name)
+    assert list_models(as_json=False) == 0
+    listing = [line.partition("  ")[2].strip() for line in capsys.readouterr().out.splitlines()]
+    shown = [line.partition("  ")[0].partition(" (")[0] for line in listing]
+    installed = [name for name in shown if name in {"mine", "a:b", "sp ace", "sensevoice-small:q8"}]
+    assert len(installed) == len(names(folder))
+    for name in installed:
+        path = store.find(name)
+        assert path.is_file()
+        assert remove(name, yes=True) == 0
+        assert not path.exists()
+
+
+def test_only_files_are_models(folder: Path) -> None:
+    (folder / "folder.gguf").mkdir()
+    (folder / "gone.gguf").symlink_to(folder / "nothing")
+    os.mkfifo(folder / "pipe.gguf")  # which would be waited for
+    add(folder, "mine", architecture=store.NANO_ARCHITECTURE)
+    assert [row.name for row in listed() if row.state in ("installed", "damaged")] == ["mine"]
+    with pytest.raises(ModelNotFoundError, match="no speech model is installed"):
+        store.best_installed(("paraformer",))
+
+
+def test_a_folder_that_may_not_be_read_is_no_empty_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_folder: Path) -> Iterator[Path]:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)  # nothing is forbidden to root
+    with pytest.raises(PermissionError):
+        store.best_installed(("paraformer",))
 
 
 # Names.
@@ -191,6 +241,24 @@ def test_a_model_goes_with_what_only_it_needs(folder: Path, name: str, stay: set
         add(folder, file)
     assert remove(name, yes=True) == 0
     assert names(folder) == stay
+
+
+def test_a_file_that_another_model_needs_stays(folder: Path) -> None:
+    registry = store.registry_path()
+    registry.parent.mkdir(parents=True)
+    encoder, own = (
+        "{ name = 'funasr-encoder-f16.gguf', url = 'http://x/y' }",
+        "{ name = 'own.gguf', url = 'http://x/y' }",
+    )
+    registry.write_text(
+        f"[mine]\nlanguages = []\nvariants.all = [{encoder}, {own}]\n[too]\nlanguages = []\nvariants.all = [{own}]\n"
+    )
+    for name in ("funasr-encoder-f16", "qwen3-0.6b-q8_0", "own"):
+        add(folder, name)
+    assert remove("mine", yes=True) == 0
+    assert names(folder) == {"funasr-encoder-f16.gguf", "qwen3-0.6b-q8_0.gguf"}
+    assert remove("fun-asr-nano", yes=True) == 0
+    assert names(folder) == set()
 
 
 def test_a_file_goes_by_its_own_name_with_its_language_model_and_what_was_begun(

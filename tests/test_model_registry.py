@@ -127,7 +127,22 @@ def test_the_users_registry_adds_models_and_replaces_them(own_registry: Path) ->
     assert both["sensevoice-small"] == ours["sensevoice-small"]
 
 
-@pytest.mark.parametrize("kind", ["malformed", "no text", "a folder"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[mine]\nlanguages = []\nbuilt-in = true\n",
+        "[digits]\nlanguages = []\nbuilt-in = true\n",
+        MODEL.replace("mine", "digits").replace("HASH", HASH),
+    ],
+)
+def test_what_is_built_in_is_not_for_the_users_registry_to_say(own_registry: Path, text: str) -> None:
+    own_registry.write_text(text)
+    name = "mine" if "mine" in text else "digits"
+    with pytest.raises(RegistryError, match=f"^{re.escape(str(own_registry))}: {name}: built in are digits, "):
+        store.registry()
+
+
+@pytest.mark.parametrize("kind", ["malformed", "no text", "a folder", "too deep", "a number too long"])
 def test_a_users_registry_that_cannot_be_read_is_named(own_registry: Path, kind: str) -> None:
     match kind:
         case "malformed":
@@ -136,6 +151,10 @@ def test_a_users_registry_that_cannot_be_read_is_named(own_registry: Path, kind:
             own_registry.write_bytes(b"\xff\xfe")
         case "a folder":
             own_registry.mkdir()
+        case "too deep":
+            own_registry.write_text(f"x = {'[' * 10_000}")
+        case "a number too long":
+            own_registry.write_text(f"x = {'9' * 10_000}")
     with pytest.raises(RegistryError, match=re.escape(str(own_registry))) as caught:
         store.registry()
     assert str(caught.value).isprintable()

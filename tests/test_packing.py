@@ -14,6 +14,7 @@ from liveasr.engines.base import DecodeOptions
 from liveasr.engines.convert import convert
 from liveasr.engines.funasr_nano import FunAsrNano
 from liveasr.engines.nano_files import PACKED
+from liveasr.engines.pack import pack
 from liveasr.engines.registry import open_engine
 from liveasr.errors import EngineError, ModelFileError
 from liveasr.gguf_file import GgufFile
@@ -92,6 +93,16 @@ def test_both_processes_compute_on_the_pages_of_the_file(packed: Path) -> None:
         assert heard.complete
     finally:
         engine.close()
+
+
+def test_its_weights_are_those_of_the_encoder(golden: Path, tmp_path: Path) -> None:
+    encoder, large = tmp_path / "a.gguf", tmp_path / "b.gguf"
+    convert(golden / "nano-tiny", encoder, "f16")
+    convert(golden / "nano-tiny", large, "f32")
+    pack(encoder, store.language_model_path(large), tmp_path / "packed.gguf")
+    with GgufFile(tmp_path / "packed.gguf") as file:
+        assert file.tensors[PACKED].size_bytes > 400_000
+        assert file.weight_type == "f16"
 
 
 def test_it_is_one_model_for_inspect(run: Run, packed: Path, pair: Path) -> None:

@@ -29,6 +29,7 @@ NAME = "sensevoice-small-q8.gguf"
 REPOSITORY = "FunAudioLLM/SenseVoiceSmall-GGUF"
 CREDENTIAL = "hf_made_up"
 LIMIT_S = 60
+A_FOLDER = "is a folder where the model's file belongs; move it away"
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +146,42 @@ def test_the_url_of_the_file_itself_will_do(pull: Pull, served: Served, folder: 
     assert pull("sensevoice-small", "--from", f"{served.url}/other.gguf")[0] == 0
     assert served.asked == [("GET", "/other.gguf", 0)]
     assert names(folder) == {NAME}
+
+
+def test_a_url_may_have_a_query(pull: Pull, served: Served, folder: Path) -> None:
+    assert pull("sensevoice-small", "--from", f"{served.url}/other.gguf?signed=yes")[0] == 0
+    assert pull("paraformer", "--from", f"{served.url}/models?signed=yes")[0] == 0
+    assert [path for _, path, _ in served.asked] == [
+        "/other.gguf?signed=yes",
+        "/models/paraformer-q8.gguf?signed=yes",
+    ]
+    assert names(folder) == {NAME, "paraformer-q8.gguf"}
+
+
+def test_what_is_there_and_damaged_is_told_once_and_fetched(
+    pull: Pull, served: Served, folder: Path, model: bytes
+) -> None:
+    folder.mkdir(parents=True)
+    (folder / NAME).write_bytes(model[:1000])
+    code, _, err = pull("sensevoice-small", "--from", served.url)
+    assert (code, len(err)) == (0, 2)
+    assert err[0].startswith(f"liveasr: {folder / NAME} is there, but is not a usable GGUF file: it ends inside")
+    assert (folder / NAME).read_bytes() == model
+
+
+def test_a_folder_where_the_file_belongs_is_told_before_anything_comes(
+    pull: Pull, served: Served, folder: Path
+) -> None:
+    (folder / NAME).mkdir(parents=True)
+    code, _, err = pull("sensevoice-small", "--from", served.url)
+    assert (code, err, served.asked) == (1, [f"liveasr: {folder / NAME}: {A_FOLDER}"], [])
+
+
+@pytest.mark.parametrize("place", ["http://", "https://[::1", "http://\x01", "~nobody-of-this-name/models"])
+def test_a_place_that_is_none_is_one_line(pull: Pull, folder: Path, place: str) -> None:
+    code, out, err = pull("sensevoice-small", "--from", place)
+    assert (code, out, len(err), names(folder)) == (1, "", 1, set())
+    assert err[0].isprintable()
 
 
 @pytest.mark.parametrize("content", ["a page", "half a model", "nothing"])
@@ -373,7 +410,13 @@ def test_without_a_network_hugging_face_is_one_line_and_names_the_ways(pull: Pul
     code, out, err = pull("sensevoice-small", HF_ENDPOINT=refused(), HF_HUB_OFFLINE=offline)
     assert (code, out, len(err), names(folder)) == (1, "", 1, set())
     assert err[0].startswith("liveasr: no connection to 127.0.0.1:")
-    assert err[0].endswith("is there a network? HF_ENDPOINT names a mirror, --from another source")
+    assert err[0].endswith("is there a network? HF_ENDPOINT names a mirror, liveasr models pull --from another source")
+
+
+@pytest.mark.parametrize("endpoint", ["hf-mirror.com", "http://[", "http://localhost:99999999", "http://a\nb"])
+def test_an_endpoint_that_is_none_is_one_line(pull: Pull, folder: Path, endpoint: str) -> None:
+    code, out, err = pull("sensevoice-small", HF_ENDPOINT=endpoint)
+    assert (code, out, len(err), names(folder)) == (1, "", 1, set())
 
 
 # ModelScope, by another.
@@ -404,7 +447,9 @@ def test_a_wrong_checksum_of_modelscope_is_told(pull: Pull, served: Served, fold
     assert f"not {'ab' * 32}; it was thrown away" in err[1]
 
 
-@pytest.mark.parametrize("answer", ["404", "nobody", "a page", "another repository"])
+@pytest.mark.parametrize(
+    "answer", ["404", "nobody", "no server", "a page", "too deep", "broken", "less than nothing", "another repository"]
+)
 def test_what_modelscope_does_not_have_is_one_line(
     pull: Pull, served: Served, folder: Path, answer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -415,12 +460,22 @@ def test_what_modelscope_does_not_have_is_one_line(
         case "nobody":
             monkeypatch.setenv("MODELSCOPE_DOMAIN", refused())
             complaint = "no connection to 127.0.0.1:"
-        case "a page":
-            served.content = b"<html>log in</html>"
+        case "no server":
+            monkeypatch.setenv("MODELSCOPE_DOMAIN", f"http://{'x' * 300}")
+            complaint = "label "
+        case "broken":
+            served.headers = {"Content-Encoding": "gzip"}
+            complaint = "the connection to 127.0.0.1:"
+        case "a page" | "too deep" | "less than nothing":
+            served.content = {
+                "a page": b"<html>log in</html>",
+                "too deep": b'{"x":' * 100_000,
+                "less than nothing": f'{{"Data": {{"Files": [{{"Path": "{NAME}", "Size": -5}}]}}}}'.encode(),
+            }[answer]
             complaint = "answered in a way that ModelScope does not"
         case _:
             served.json["/"] = '{"Code": 200, "Data": {"Files": []}}'
-            complaint = f"has no {NAME} in {REPOSITORY}; --from names another source"
+            complaint = f"has no {NAME} in {REPOSITORY}; liveasr models pull --from names another source"
     code, out, err = pull("sensevoice-small", "--from", "modelscope")
     assert (code, out, len(err), names(folder)) == (1, "", 1, set())
     assert complaint in err[0]

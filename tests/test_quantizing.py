@@ -53,6 +53,16 @@ def test_the_report_fits_the_screen_and_adds_up(run: Run, output: Path) -> None:
     assert "2 with rows of 560 in f16" in note
 
 
+def test_a_name_that_is_too_long_for_the_screen_is_cut_where_one_sees_it(
+    run: Run, golden: Path, tmp_path: Path, output: Path
+) -> None:
+    convert(golden / "nano-tiny", tmp_path / "nano.gguf", "f16")
+    lines = run("models", "quantize", tmp_path / "nano.gguf", "q8_0", "-o", output).out.splitlines()
+    name = "audio_encoder.tp_encoders.self_attn.linear_q_k_v"
+    assert f"...{name[-41:]}" in [word for line in lines for word in line.split()]
+    assert max(len(line) for line in lines if "linear_q_k_v" in line) <= 80
+
+
 def test_a_built_in_model_goes_to_the_current_folder(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run("models", "quantize", "digits", "q8_0").code == 0

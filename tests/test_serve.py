@@ -138,6 +138,18 @@ def test_every_signal_ends_it_well(number: int) -> None:
     assert [line for line in err.splitlines() if "demonstration" not in line] == []
 
 
+def test_under_nohup_the_end_of_the_terminal_is_not_its_end() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # which those that are started here take over
+    try:
+        with ServerProcess() as server:
+            server.process.send_signal(signal.SIGHUP)
+            with pytest.raises(subprocess.TimeoutExpired):
+                server.process.wait(2)
+            assert httpx.get(f"{server.url}/health").status_code == 200
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_a_process_leaves_its_port_free_for_the_next() -> None:
     with ServerProcess() as first:
         port = int(first.url.rpartition(":")[2])

@@ -1,6 +1,7 @@
 """Which model a name means, and which one is taken when none is named."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -46,8 +47,10 @@ def test_without_the_variable_the_folder_is_the_users_own(monkeypatch: pytest.Mo
 def test_commands_that_download_name_the_folder_where_it_is_another_one(folder: Path) -> None:
     assert store.download_command() == "liveasr models pull sensevoice-small"
     assert store.nano_download_command() == store.nano_download_command(folder) == "liveasr models pull fun-asr-nano"
-    elsewhere = folder / "else where"
-    assert store.nano_download_command(elsewhere) == f"LIVEASR_MODELS='{elsewhere}' liveasr models pull fun-asr-nano"
+    elsewhere = folder / "Ann's else where"
+    first, *command = shlex.split(store.nano_download_command(elsewhere))
+    assert first == f"LIVEASR_MODELS={elsewhere}"
+    assert command == ["liveasr", "models", "pull", "fun-asr-nano"]
 
 
 @pytest.mark.parametrize(
@@ -276,6 +279,11 @@ def test_a_model_without_all_that_it_needs_is_passed_over(folder: Path) -> None:
     assert store.best_installed(KNOWN, lambda file: file.path == path) == path
     with pytest.raises(ModelNotFoundError, match="alone is installed, but lacks something; --model alone says what"):
         store.best_installed(KNOWN, lambda _file: False)
+
+
+def test_what_is_a_circle_of_links_is_no_model_of_the_registry(folder: Path) -> None:
+    (folder / "sensevoice-small-q8.gguf").symlink_to("sensevoice-small-q8.gguf")
+    assert store.model_of(add(folder, "mine")) is None
 
 
 def test_built_in_speech_models_are_demonstrations_and_copies_of_them_are_not(folder: Path) -> None:

@@ -45,6 +45,16 @@ def test_the_vad_finds_speech_where_the_reference_does(run: Run) -> None:
     assert told(run, "fsmn-vad")["speech"]["words"] == "0.25-2.15 s, 2.79-5.15 s, 5.83-7.51 s, as the reference"
 
 
+@pytest.mark.parametrize("family", ["sensevoice-tiny", "paraformer-tiny", "paraformer-streaming-tiny"])
+def test_a_file_with_few_blocks_is_measured_as_one_of_blocks(
+    run: Run, golden: Path, tmp_path: Path, family: str
+) -> None:
+    convert(golden / family, tmp_path / "mine.gguf", "q8_0")
+    with GgufFile(tmp_path / "mine.gguf") as file:
+        assert file.weight_type == "f32"
+    assert told(run, tmp_path / "mine.gguf")["numbers"]["words"].endswith("; at least 0.99")
+
+
 @pytest.mark.skipif(find_spec("llama_cpp") is None, reason="llama-cpp-python is not installed: make nano")
 def test_a_model_with_a_language_model_is_heard_too(run: Run, tmp_path: Path) -> None:
     convert(Path(__file__).parent / "golden" / "digits-nano", tmp_path / "nano.gguf", "f16")

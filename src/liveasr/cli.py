@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import click
 
 from liveasr.errors import LiveasrError
+from liveasr.visible import visible
 
 _log = logging.getLogger("liveasr")
 _EXIT_FAILED = 1
@@ -85,13 +86,12 @@ _reconnect_option = click.option(
 def main() -> None:
     """Run the command line; errors are one line on stderr and a non-zero exit code, never a traceback."""
     _open_standard_streams()
-    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: what was transcribed is completed and kept
-        signal.signal(number, signal.default_int_handler)
+    _be_ended_as_by_ctrl_c()
     # numpy's matrices are small here; threads for them only fight with ggml's for the cores.
     for variable in ("OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
         os.environ.setdefault(variable, "1")
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("liveasr: %(message)s"))
+    handler.setFormatter(_OneLineFormatter("liveasr: %(message)s"))
     _log.addHandler(handler)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names need not be UTF-8, nor need the terminal
@@ -105,6 +105,9 @@ def main() -> None:
     except LiveasrError as error:
         _log.error("%s", error)
         sys.exit(_EXIT_FAILED)
+    except MemoryError:
+        _log.error("there is not enough memory for this")
+        sys.exit(_EXIT_FAILED)
     except OSError as error:
         if not isinstance(error, BrokenPipeError):  # which means that the reader of our output has seen enough
             _log.error("%s", f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
@@ -115,6 +118,21 @@ def main() -> None:
         sys.exit(_EXIT_INTERRUPTED)
 
 
+def _be_ended_as_by_ctrl_c() -> None:
+    """What was transcribed is completed and kept, whoever ends the program."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, signal.default_int_handler)
+
+
+class _OneLineFormatter(logging.Formatter):
+    """Shows names of files and texts of a stranger's checkpoint, whatever is in them."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
+        """The line, without a traceback that may follow."""
+        return visible(super().formatMessage(record))
+
+
 def _open_standard_streams() -> None:
     """Open what our caller closed, or the next file to be opened would take its number and be written into."""
     for number in range(3):
@@ -122,6 +140,8 @@ def _open_standard_streams() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+    if sys.stdin is None:
+        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115 - stays open as long as the program
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - stays open as long as the program
     if sys.stderr is None:

@@ -1,5 +1,6 @@
 """`liveasr models convert`: a checkpoint's folder becomes model files, which tell where they are from."""
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 from liveasr import provenance
 from liveasr.engines.convert import WeightType, output_files
 from liveasr.engines.convert import convert as write_gguf
+from liveasr.errors import UsageError
 from liveasr.gguf_file import GgufFile
 from liveasr.options import check_output
 from liveasr.provenance import Provenance, of_page
@@ -29,12 +31,22 @@ def convert(
         told = told.or_else(of_page(source))
     for path in output_files(folder, output):
         check_output(path, force=force)
+        if _is_part(path, folder):
+            raise UsageError(f"{path}: is a part of the checkpoint; write to another file with -o")
     for path, tensors in write_gguf(folder, output, weight_type, told).items():
         sys.stdout.write(f"{path}: {tensors} tensors, {path.stat().st_size / 1e6:.1f} MB\n")
     if missing := list(_missing(output)):
         options = " ".join(f"--{what}" for what in missing)
         sys.stdout.write(f"note: {folder} does not tell the model's {', '.join(missing)}; say it with {options}\n")
     return 0
+
+
+def _is_part(path: Path, folder: Path) -> bool:
+    """Whether an output would replace a file of the checkpoint; an earlier output may well lie in its folder."""
+    place = Path(os.path.realpath(path))
+    if place.suffix == ".gguf" or not place.is_file():
+        return False
+    return any(part.is_file() and place.samefile(part) for part in folder.rglob("*"))
 
 
 def _missing(model: Path) -> Iterator[str]:

@@ -202,9 +202,11 @@ class GgufFile:
 
     @property
     def weight_type(self) -> str:
-        """The type of most of the bytes of its tensors: "f32", "q8_0", ..."""
+        """The type of most of the bytes of its weights: "f32", "q8_0", ... A packed file is none of them."""
         bytes_of: dict[str, int] = {}
         for info in self.tensors.values():
+            if info.type_name == "i8":
+                continue
             bytes_of[info.type_name] = bytes_of.get(info.type_name, 0) + info.size_bytes
         return max(bytes_of, key=lambda name: bytes_of[name], default="f32")
 

@@ -74,13 +74,14 @@ def _screen(found: Inspection) -> Iterator[str]:
 
 
 def _entry(label: str, text: str) -> list[str]:
-    """A labelled text of as many lines as it takes, without what a terminal would obey."""
+    """A labelled text of as many lines as it takes, names in one piece, without what a terminal would obey."""
     shown = "".join(char if char.isprintable() else " " for char in text)
     if len(shown) > _LONGEST_VALUE:
         shown = f"{shown[:_LONGEST_VALUE]} ..."
     return textwrap.wrap(
-        shown, _COLUMNS, initial_indent=f"{label:<{_LABEL_COLUMNS}}", subsequent_indent=" " * _LABEL_COLUMNS
-    )
+        shown, _COLUMNS, initial_indent=f"{label:<{_LABEL_COLUMNS}}", subsequent_indent=" " * _LABEL_COLUMNS,
+        break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def _sizes(found: Inspection) -> str:

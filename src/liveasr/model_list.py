@@ -3,20 +3,24 @@
 import contextlib
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import click
+from rich.cells import cell_len
 
 from liveasr import provenance, store
 from liveasr.errors import ModelError, ModelNotFoundError, OutputError, UsageError
 from liveasr.gguf_file import GgufFile
 from liveasr.model_registry import RegisteredModel
+from liveasr.visible import visible
 
 State: TypeAlias = Literal["built-in", "installed", "begun", "available", "to convert", "damaged"]
 _UNTOLD_LICENCE = "as its model card says"
+_SIZES = 2
+"""The column of numbers."""
 _HEADER = ("STATE", "MODEL", "SIZE", "LANGUAGES", "LICENCE")
 
 
@@ -26,6 +30,7 @@ class ListedModel:
 
     name: str
     variant: str | None
+    """Of the registry; what is called NAME:VARIANT."""
     default: bool
     """Whether its bare name means this variant."""
     state: State
@@ -36,6 +41,8 @@ class ListedModel:
     languages: tuple[str, ...]
     licence: str | None
     instead: str | None
+    weights: str | None = None
+    """The type of most of a file that is no variant of the registry: "f16", ..."""
 
 
 def listed() -> list[ListedModel]:
@@ -57,11 +64,12 @@ def list_models(as_json: bool) -> int:
     if as_json:
         sys.stdout.write(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
         return 0
-    table = [_HEADER, *map(_cells, rows)]
-    widths = [max(len(row[column]) for row in table) for column in range(len(_HEADER))]
+    table = [_HEADER, *(tuple(map(visible, _cells(row))) for row in rows)]
+    widths = [max(cell_len(row[column]) for row in table) for column in range(len(_HEADER))]
     for row in table:
-        cells = (cell.rjust(width) if column == 2 else cell.ljust(width)  # noqa: PLR2004 - sizes
-                 for column, (cell, width) in enumerate(zip(row, widths, strict=True)))  # fmt: skip
+        blanks = [" " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
+        cells = (blank + cell if column == _SIZES else cell + blank
+                 for column, (cell, blank) in enumerate(zip(row, blanks, strict=True)))  # fmt: skip
         sys.stdout.write("  ".join(cells).rstrip() + "\n")
     return 0
 
@@ -130,8 +138,8 @@ def _from_file(path: Path, model: RegisteredModel | None = None) -> ListedModel:
         said = provenance.read(file)
         row = replace(
             row,
-            variant=None if model else file.weight_type,
             state="installed",
+            weights=file.weight_type,
             size_bytes=path.stat().st_size,
             languages=said.languages or row.languages,
             licence=said.licence_words or row.licence,
@@ -142,7 +150,7 @@ def _from_file(path: Path, model: RegisteredModel | None = None) -> ListedModel:
 def _cells(row: ListedModel) -> tuple[str, ...]:
     name = row.name if row.variant is None else f"{row.name}:{row.variant}"
     size = "-" if row.size_bytes is None else f"{row.size_bytes / 1e6:.1f} MB"
-    mark = " (default)" if row.default else ""
+    mark = " (default)" if row.default else f" ({row.weights})" if row.weights else ""
     return row.state, name + mark, size, " ".join(row.languages) or "-", row.licence or "-"
 
 
@@ -157,20 +165,36 @@ def _to_remove(text: str) -> list[Path]:
             raise UsageError(f"{name} is built in: it is part of the program, and stays")
         going = [variant] if variant else list(model.variants)
         names = [file.name for each in going for file in model.variants[each]]
-        staying = (files for each, files in model.variants.items() if each not in going and store.is_installed(files))
-        needed = {file.name for files in staying for file in files}
+        needed = _needed_by_others(registry, name, going, set(names))
         names = [each for each in names if each not in needed]
         if not variant:
             names.append(f"{name}.gguf")
-    elif Path(name).name != text:
+    elif Path(text).name != text:
         raise UsageError(f"{text}: rm takes the name of an installed model, as `liveasr models list` shows it")
     else:
-        names = [f"{name}.gguf"]
+        names = [f"{text}.gguf"]
     names += [each.replace(".gguf", f"{store.LANGUAGE_MODEL_ENDING}.gguf") for each in names]
     paths = list(dict.fromkeys(_with_part(folder / each for each in names)))
     if not paths:
         raise ModelNotFoundError(f"no model named {text} in {folder}; `liveasr models list` shows what is there")
     return paths
+
+
+def _needed_by_others(
+    registry: Mapping[str, RegisteredModel], name: str, going: Collection[str], names: Collection[str]
+) -> set[str]:
+    """Files of the variants that are installed, and stay when some of one model go with all of `names`.
+
+    A model that is nothing but another name for what goes is no reason for it to stay.
+    """
+    needed: set[str] = set()
+    for model in registry.values():
+        for variant, files in model.variants.items():
+            own = {file.name for file in files}
+            stays = variant not in going if model.name == name else not own.issubset(names)
+            if stays and store.is_installed(files):
+                needed |= own
+    return needed
 
 
 def _with_part(paths: Iterable[Path]) -> Iterator[Path]:

@@ -85,7 +85,7 @@ def parse(text: str, origin: Path) -> dict[str, RegisteredModel]:
     """
     try:
         tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also of numbers too long and lists too deep
         raise RegistryError(origin, f"is not TOML: {error}") from error
     return {name: _model(name, table, origin) for name, table in tables.items()}
 

@@ -5,6 +5,7 @@ import sys
 from liveasr import store
 from liveasr.clients.progress import FetchBar
 from liveasr.clients.pull import pull as install
+from liveasr.clients.sources import is_of_one_file
 from liveasr.errors import ModelNotFoundError, UsageError
 
 
@@ -17,7 +18,7 @@ def pull(name: str, source: str | None) -> int:
     if model.instead is not None:
         raise ModelNotFoundError(f"{model.name}: {model.instead}")
     files = model.variants[variant or next(iter(model.variants))]
-    if source and source.endswith(".gguf") and len(files) > 1:
+    if source and is_of_one_file(source) and len(files) > 1:
         raise UsageError(f"--from {source}: {model.name} is {len(files)} files; name the folder that they lie in")
     with FetchBar() as bar:
         paths = install(files, source, bar.begin)

@@ -1,5 +1,6 @@
 """`liveasr models quantize`: a smaller file, what it lost tensor by tensor, and what that changes in recordings."""
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -72,8 +73,10 @@ def _table(report: QuantizeReport) -> list[str]:
 
 def _line(each: TensorClass) -> str:
     name, error = (each.name, f"{each.error:>7.2%}") if each.name else ("all others, as they were", f"{'-':>7}")
+    if len(name) > _NAME_COLUMNS:
+        name = f"...{name[3 - _NAME_COLUMNS :]}"
     return (
-        f"{each.tensors:>3} {name[-_NAME_COLUMNS:]:<{_NAME_COLUMNS}} {each.kind:>5} "
+        f"{each.tensors:>3} {name:<{_NAME_COLUMNS}} {each.kind:>5} "
         f"{each.bytes_before / 1e6:>8.2f} {each.bytes_after / 1e6:>8.2f} {error}"
     )
 
@@ -92,10 +95,9 @@ def _tell_language_model(source: Path, output: Path, type_: QuantizedType) -> No
         try:
             nano_files.language_model_beside(file)
         except ModelFileError:
-            own, wanted = map(store.language_model_path, (source, output))
-            sys.stdout.write(
-                f"note: it needs its language model beside it: liveasr models quantize {own} {type_} -o {wanted}\n"
-            )
+            own, wanted = (str(store.language_model_path(path)) for path in (source, output))
+            command = shlex.join(["liveasr", "models", "quantize", own, type_, "-o", wanted])
+            sys.stdout.write(f"note: it needs its language model beside it: {command}\n")
 
 
 def _compare(source: Path, output: Path, recordings: Sequence[Path], threads: int | None) -> list[compare.Comparison]:

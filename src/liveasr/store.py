@@ -1,6 +1,7 @@
 """Where models live: a few inside the package, the others in the user's own folder."""
 
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from importlib import resources
 from pathlib import Path
@@ -60,7 +61,12 @@ def registry() -> dict[str, RegisteredModel]:
         raise RegistryError(path, f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise RegistryError(path, "is not UTF-8") from error
-    return models | parse(text, path)
+    theirs = parse(text, path)
+    for name, model in theirs.items():
+        if model.built_in or name in _BUILT_IN:
+            known = ", ".join(_BUILT_IN)
+            raise RegistryError(path, f"{name}: built in are {known}, which stay as they are, and no others")
+    return models | theirs
 
 
 def registered(text: str) -> tuple[RegisteredModel, str | None]:
@@ -84,7 +90,16 @@ def registered(text: str) -> tuple[RegisteredModel, str | None]:
 def installed() -> Iterator[Path]:
     """The model files in the folder, whatever they hold."""
     folder = models_folder()
-    return iter(sorted(folder.glob(f"*{_SUFFIX}")) if folder.is_dir() else [])
+    return iter(model_files(folder) if folder.is_dir() else [])
+
+
+def model_files(folder: Path) -> list[Path]:
+    """The files of a folder whose names are those of models, sorted; a pipe would be waited for without end.
+
+    Raises:
+        OSError: the folder cannot be read, which `glob` would pass over.
+    """
+    return sorted(path for path in folder.iterdir() if path.name.endswith(_SUFFIX) and path.is_file())
 
 
 def installed_path(file: RegisteredFile) -> Path:
@@ -133,7 +148,8 @@ def download_command(model: str = "sensevoice-small") -> str:
 def nano_download_command(folder: Path | None = None) -> str:
     """The command that puts both files of Fun-ASR-Nano into a folder, by default into that of the models."""
     elsewhere = folder is not None and folder != models_folder()
-    return f"{FOLDER_VARIABLE}='{folder}' {download_command(NANO)}" if elsewhere else download_command(NANO)
+    where = f"{FOLDER_VARIABLE}={shlex.quote(str(folder))} " if elsewhere else ""
+    return f"{where}{download_command(NANO)}"
 
 
 def name_of(path: Path) -> str:
@@ -192,7 +208,7 @@ def model_of(path: Path) -> RegisteredModel | None:
             files.append(built_in(model.name))
         if model.instead is not None:
             files.append(converted_path(model))
-        if path.resolve() in [file.resolve() for file in files]:
+        if os.path.realpath(path) in map(os.path.realpath, files):
             return model
     return None
 
@@ -253,7 +269,7 @@ def _variant(model: RegisteredModel, variant: str | None) -> Path:
             raise ModelNotFoundError(
                 f"{name} shares {files[0].name} with {model.name}:{other}, which is installed too and goes first; "
                 f"liveasr models rm {model.name}:{other}, or make one file of what you want: liveasr models pack "
-                f"{' '.join(str(installed_path(file)) for file in files)} -o {model.name}-{variant}.gguf"
+                f"{shlex.join(str(installed_path(file)) for file in files)} -o {model.name}-{variant}.gguf"
             )
     return installed_path(files[0])
 

@@ -19,7 +19,7 @@ from liveasr import store
 from liveasr.clients.batch import open_audio
 from liveasr.clients.compare import changes
 from liveasr.clients.file import segments
-from liveasr.engines import funasr_nano
+from liveasr.engines import funasr_nano, nano_files
 from liveasr.engines.base import DecodeOptions, Engine
 from liveasr.engines.plain import plain_lane
 from liveasr.engines.registry import open_engine
@@ -79,7 +79,7 @@ def _checks(path: Path, threads: int | None) -> Iterator[Check]:
     with GgufFile(path) as file:
         is_vad = path.samefile(store.built_in(store.VAD_MODEL))
         is_nano = file.architecture == funasr_nano.ARCHITECTURE
-        least = _LEAST_COSINE.get(file.weight_type, _LEAST_COSINE_OF_BLOCKS)
+        least = _least_cosine(file)
         yield Check("file", f"{path}: {len(file) / 1e6:,.1f} MB, whole", passed=True)
     yield _checksum(path)
     known = _known_input()
@@ -106,6 +106,12 @@ def _checks(path: Path, threads: int | None) -> Iterator[Check]:
     is_known = store.is_demonstration(path)
     yield Check("heard", " | ".join(texts), passed=texts == known.spoken if is_known else None)
     yield Check("spoken", " | ".join(known.spoken), passed=None)
+
+
+def _least_cosine(file: GgufFile) -> float:
+    """As the coarsest of its weights has it: a small model quantised is mostly f32 still, and computes with blocks."""
+    kinds = {info.type_name for info in file.tensors.values() if info.name != nano_files.PACKED}
+    return min((_LEAST_COSINE.get(kind, _LEAST_COSINE_OF_BLOCKS) for kind in kinds), default=_LEAST_COSINE_OF_BLOCKS)
 
 
 def _checksum(path: Path) -> Check:

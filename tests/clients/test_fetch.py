@@ -18,6 +18,8 @@ from tests.file_server import Served, serving
 
 CONTENT = np.random.default_rng(1).bytes(1_000_000)
 SHA256 = "ab" * 32
+NO_SERVERS = ("https://[::1/x", "http://\x01/x", "https://xn--a/x", f"http://{'x' * 70_000}/x", "http://", "ftp://x/y")
+"""What cannot be the URL of a file, for reasons that different layers find."""
 
 
 class Download:
@@ -100,6 +102,12 @@ def test_what_an_earlier_process_left_is_gone_on_with(served: Served, download: 
     assert download.reports[0][0] > 400_000
 
 
+def test_an_identity_that_is_no_text_is_that_of_nothing(served: Served, download: Download) -> None:
+    download.begun(b"x" * 400_000, "")
+    download.identity.write_bytes(b"\xff\xfe")
+    assert download(f"{served.url}/x.gguf") == CONTENT
+
+
 def test_a_known_sha256_says_that_it_is_the_same_file_on_any_server(served: Served, download: Download) -> None:
     download.begun(CONTENT[:400_000], SHA256)
     served.etag = '"another server"'
@@ -144,7 +152,9 @@ def test_a_server_that_knows_no_ranges_sends_all_again(served: Served, download:
 def test_a_server_that_knows_no_ranges_and_always_breaks_off_is_given_up(served: Served, download: Download) -> None:
     served.ranges = False
     served.break_at = [300_000] * 100
-    with pytest.raises(FetchError, match=r"the connection to 127\.0\.0\.1:\d+ failed \(.+\); try again, or --from"):
+    with pytest.raises(
+        FetchError, match=r"the connection to 127\.0\.0\.1:\d+ failed \(.+\); try again, or liveasr models pull --from"
+    ):
         download(f"{served.url}/x.gguf", patience_s=1)
     assert 2 <= len(served.asked) <= 6
 
@@ -169,7 +179,9 @@ def test_a_stalled_connection_is_put_up_again(served: Served, download: Download
 
 def test_a_server_that_stalls_for_good_is_given_up_and_what_came_is_kept(served: Served, download: Download) -> None:
     served.stall_at = [200_000] * 100
-    with pytest.raises(FetchError, match=r"127\.0\.0\.1:\d+ has stopped sending; try again, or --from"):
+    with pytest.raises(
+        FetchError, match=r"127\.0\.0\.1:\d+ has stopped sending; try again, or liveasr models pull --from"
+    ):
         download(f"{served.url}/x.gguf", stall_s=0.3, patience_s=0.5)
     assert download.part.read_bytes() == CONTENT[:200_000]
 
@@ -234,7 +246,7 @@ def test_a_file_of_untold_length_that_ends_too_early_is_one_too(served: Served, 
 @pytest.mark.parametrize(
     ("status", "complaint"),
     [
-        (404, r"has no /below/x\.gguf; --from names another source"),
+        (404, r"has no /below/x\.gguf; liveasr models pull --from names another source"),
         (401, r"does not give /below/x\.gguf to everyone \(401\)"),
         (403, r"does not give /below/x\.gguf to everyone \(403\)"),
         (410, "answered 410 Gone"),
@@ -306,10 +318,34 @@ def test_a_proxy_that_is_not_there_is_told(
 
 
 def test_an_address_that_is_none_is_told(download: Download) -> None:
-    for url in ("http://[x/y.gguf", "http://a b/x.gguf", "http://no.invalid/x.gguf"):
+    for url in ("http://[x/y.gguf", "http://a b/x.gguf", "http://no.invalid/x.gguf", *NO_SERVERS):
         with pytest.raises(FetchError) as caught:
-            download(url)
+            download(url, patience_s=0)
         assert str(caught.value).isprintable()
+        assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("url", NO_SERVERS)
+def test_a_redirect_to_what_is_no_server_is_told(served: Served, download: Download, url: str) -> None:
+    served.redirect_to = url[:10_000]
+    with pytest.raises(FetchError) as caught:
+        download(f"{served.url}/x.gguf", patience_s=0)
+    assert str(caught.value).isprintable()
+
+
+def test_it_is_the_server_that_does_not_answer_that_is_named(served: Served, download: Download) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{nobody.getsockname()[1]}"
+        served.redirect_to = f"http://{place}/x.gguf"
+        with pytest.raises(FetchError, match=f"^no connection to {place} "):
+            download(f"{served.url}/x.gguf", patience_s=0)
+
+
+def test_certificates_that_are_not_there_are_told(download: Download, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere.pem")
+    with pytest.raises(FetchError, match=r"^the certificates that SSL_CERT_FILE or .* cannot be read: No such file"):
+        download("https://127.0.0.1:1/x.gguf")
 
 
 # The disk.
@@ -320,7 +356,9 @@ def test_too_little_space_is_told_before_anything_comes(
 ) -> None:
     usage = shutil.disk_usage(download.part.parent)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=999_999))
-    with pytest.raises(OutputError, match=r"the disk is full: 1 MB are needed, 1 MB are free; make room, or let LIVE"):
+    with pytest.raises(
+        OutputError, match=r"the disk is full: 1\.0 MB are needed, 1\.0 MB are free; make room, or let LIVE"
+    ):
         download(f"{served.url}/x.gguf")
     assert not download.part.exists()
 

@@ -1,6 +1,7 @@
 """Ways to break a checkpoint folder, and to let its tensors be others."""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -34,6 +35,27 @@ def into_folder(name: str) -> Callable[[Path], object]:
         (folder / name).mkdir()
 
     return change
+
+
+def linked(name: str, target: str) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        (folder / name).unlink()
+        (folder / name).symlink_to(target)
+
+    return change
+
+
+def pipe(name: str) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        (folder / name).unlink(missing_ok=True)
+        os.mkfifo(folder / name)
+
+    return change
+
+
+def sparse(name: str) -> Callable[[Path], object]:
+    """As many bytes as no memory has, of which the disk holds none."""
+    return lambda folder: os.truncate(folder / name, 1 << 42)
 
 
 def half(name: str) -> Callable[[Path], object]:

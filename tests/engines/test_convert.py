@@ -14,11 +14,23 @@ import pytest
 from liveasr.engines.checkpoint import read_state
 from liveasr.engines.cmvn import read_kaldi
 from liveasr.engines.convert import WeightType, convert
-from liveasr.engines.registry import open_engine
+from liveasr.engines.layouts import LAYOUTS
 from liveasr.errors import ModelFileError, OutputError
 from liveasr.gguf_file import GgufFile
 from tests.engines.conftest import Converted
-from tests.engines.spoiled import drop, half, in_memory, into_folder, put, setting, with_state
+from tests.engines.safetensors_writing import save
+from tests.engines.spoiled import (
+    drop,
+    half,
+    in_memory,
+    into_folder,
+    linked,
+    pipe,
+    put,
+    setting,
+    sparse,
+    with_state,
+)
 from tests.helpers import open_files
 
 WEIGHT_TYPES: tuple[WeightType, ...] = ("f32", "f16", "q8_0")
@@ -209,18 +221,36 @@ def test_file_that_is_there_is_replaced_and_readable_by_all(golden: Path, output
 # What broken checkpoints become.
 
 
+BOMB = (
+    b"".join(b"%d: &%d [%s]\n" % (n, n, b", ".join([b"*%d" % (n - 1) if n else b"x"] * 10)) for n in range(9))
+    + b"model: *8"
+)
+"""Ten to the ninth in a kilobyte, if anybody writes it out."""
 BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "no config": (drop("config.yaml"), "", "is not a checkpoint folder: it has no config.yaml"),
     "config is a folder": (into_folder("config.yaml"), "config.yaml", "cannot be read"),
     "config is empty": (put("config.yaml", b""), "config.yaml", "is not a table of settings"),
     "config is a list": (put("config.yaml", b"- model\n- config\n"), "config.yaml", "is not a table of settings"),
-    "config is not YAML": (put("config.yaml", b"model: [\nother: }"), "config.yaml", "cannot be read"),
+    "config is not YAML": (put("config.yaml", b"model: [\nother: }"), "config.yaml", "but found '}' in line 2"),
     "config is not UTF-8": (put("config.yaml", b"model: \xff\xfe"), "config.yaml", "cannot be read"),
     "config wants objects": (put("config.yaml", b"a: !!python/object/apply:os.system ['x']"), "config.yaml", "cannot"),
+    "config has a day that is none": (put("config.yaml", b"model: 2001-13-45"), "config.yaml", "cannot be read: month"),
+    "config has a truth that is none": (put("config.yaml", b"model: !!bool x"), "config.yaml", "cannot be read: 'x'"),
+    "config has a number too long": (put("config.yaml", b"model: " + b"9" * 9999), "config.yaml", "cannot be read: Ex"),
+    "config has a bomb": (put("config.yaml", BOMB), "", "holds a model of the class [[[...], "),
+    "config is a pipe": (pipe("config.yaml"), "config.yaml", "is a pipe or a device, and no file"),
+    "config has no end": (linked("config.yaml", "/dev/zero"), "config.yaml", "is a pipe or a device, and no file"),
+    "config is huge": (sparse("config.yaml"), "config.yaml", "is larger than 64 MiB, which no file of its kind is"),
+    "tokenizer is huge": (sparse(BPE_MODEL), BPE_MODEL, "is larger than 64 MiB"),
+    "normalisation is huge": (sparse("am.mvn"), "am.mvn", "is larger than 64 MiB"),
+    "papers are a pipe": (pipe("README.md"), "README.md", "is a pipe or a device, and no file"),
     "config is very deep": (put("config.yaml", b"[" * 2000), "config.yaml", "cannot be read"),
     "no class": (setting("model: SenseVoiceSmall", "kind: x"), "", "a model of the class None"),
     "wrong class": (setting("model: SenseVoiceSmall", "model: Whisper"), "", "a model of the class Whisper; known are"),
     "class is a list": (setting("model: SenseVoiceSmall", "model: [1]"), "", "a model of the class [1]"),
+    "rate in quotes": (setting("fs: 16000", "fs: '16000'"), "config.yaml", "fs '16000'; only 16000 is known"),
+    "another encoder": (setting("SenseVoiceEncoderSmall", "SANMEncoder"), "config.yaml", "only SenseVoiceEncoderSmall"),
+    "memory of the past": (setting("sanm_shfit: 0", "sanm_shfit: 3"), "config.yaml", "encoder_conf.sanm_shfit 3; only"),
     "no size": (setting("output_size: 32", "x: 32"), "config.yaml", "no whole number encoder_conf.output_size"),
     "size in words": (setting("output_size: 32", "output_size: big"), "config.yaml", "no whole number"),
     "size is a fraction": (setting("output_size: 32", "output_size: 32.5"), "config.yaml", "no whole number"),
@@ -241,7 +271,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "no tokenizer": (drop(BPE_MODEL), "", "has no *.bpe.model"),
     "tokenizer is empty": (put(BPE_MODEL, b""), BPE_MODEL, "is not a SentencePiece model"),
     "tokenizer is text": (put(BPE_MODEL, b"<unk>\n<s>\n"), BPE_MODEL, "is not a SentencePiece model"),
-    "tokenizer is a folder": (into_folder(BPE_MODEL), BPE_MODEL, "is not a SentencePiece model"),
+    "tokenizer is a folder": (into_folder(BPE_MODEL), BPE_MODEL, "cannot be read: Is a directory"),
 }  # fmt: skip
 
 
@@ -257,13 +287,14 @@ def test_broken_checkpoint_is_named_with_the_reason_and_leaves_nothing(
     assert message.startswith(f"{checkpoint / part}: ")
     assert reason in message
     assert message.isprintable()
+    assert len(message) < 500
     assert list(output.parent.iterdir()) == [output]
     assert output.read_bytes() == b"old"
 
 
 BROKEN_PARAFORMER: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "another encoder": (setting("encoder: SANMEncoder", "encoder: Conformer"), "config.yaml", "only SANMEncoder"),
-    "another decoder": (setting("decoder: ParaformerSANMDecoder", "decoder: x"), "config.yaml", "has the decoder x;"),
+    "another decoder": (setting("decoder: ParaformerSANMDecoder", "decoder: x"), "config.yaml", "has the decoder 'x';"),
     "another predictor": (setting("predictor: CifPredictorV2", "predictor: CifPredictorV3"), "config.yaml", "only Cif"),
     "memory of the past": (setting("sanm_shfit: 0", "sanm_shfit: 5"), "config.yaml", "has encoder_conf.sanm_shfit 5;"),
     "convolution of the past": (setting("l_order: 1", "l_order: 2"), "config.yaml", "has predictor_conf.l_order 2;"),
@@ -354,13 +385,10 @@ def test_tensor_that_no_gguf_file_can_hold_is_named(
     assert not list(output.parent.iterdir())
 
 
-def test_query_rows_stay_f32_in_a_q8_0_file_of_any_width(
-    golden: Path, output: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with_state(monkeypatch, lambda state: state.update({"embed.weight": in_memory(np.zeros((16, 64), np.float32))}))
-    convert(golden / "sensevoice-tiny", output, "q8_0")
-    with GgufFile(output) as file:
-        assert file.tensor("embed.weight").type_name == "f32"
+def test_query_rows_stay_f32_in_a_q8_0_file_of_any_width() -> None:
+    layout = LAYOUTS["SenseVoiceSmall"]
+    assert layout.stored_type("embed.weight", (16, 64), "q8_0") == "f32"
+    assert layout.stored_type("ctc.ctc_lo.weight", (16, 64), "q8_0") == "q8_0"
 
 
 def test_checkpoint_without_an_encoder_is_refused(golden: Path, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,13 +398,47 @@ def test_checkpoint_without_an_encoder_is_refused(golden: Path, output: Path, mo
     assert not list(output.parent.iterdir())
 
 
-def test_tensor_that_is_missing_is_named_when_the_file_is_opened(
-    golden: Path, output: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (setting("num_blocks: 3", "num_blocks: 4"), "tensor encoder.encoders.2.feed_forward.w_1.weight is missing"),
+        (setting("output_size: 32", "output_size: 64"), "linear_q_k_v.weight has the shape (96, 560); (192, 560) was"),
+        (setting("attention_heads: 2", "attention_heads: 3"), "an encoder of width 32 cannot have 3 heads"),
+    ],
+)
+def test_settings_of_another_model_than_the_weights_are_refused(
+    checkpoint: Path, output: Path, spoil: Callable[[Path], object], reason: str
 ) -> None:
-    with_state(monkeypatch, lambda state: state.pop("encoder.tp_encoders.1.norm2.bias"))
-    convert(golden / "sensevoice-tiny", output)
-    with pytest.raises(ModelFileError, match=r"tensor encoder\.tp_encoders\.1\.norm2\.bias is missing"):
-        open_engine(output)
+    spoil(checkpoint)
+    with pytest.raises(ModelFileError) as caught:
+        convert(checkpoint, output)
+    assert str(caught.value).startswith(f"{checkpoint}: its settings, vocabulary and weights are not of one model: ")
+    assert reason in str(caught.value)
+    assert not list(output.parent.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("value", "weight_type", "reason"),
+    [
+        (np.nan, "f32", "values that are no numbers"),
+        (-np.inf, "q8_0", "values that are no numbers"),
+        (1e300, "f32", "values that are no numbers"),
+        (70_000, "f16", "values that are too large for f16; only f32 holds them"),
+        (1e7, "q8_0", "values that are too large for q8_0; only f32 holds them"),
+    ],
+)
+@pytest.mark.parametrize("name", ["encoder.encoders.0.feed_forward.w_2.weight"])
+def test_values_that_the_file_could_not_hold_are_named(
+    checkpoint: Path, output: Path, name: str, value: float, weight_type: WeightType, reason: str
+) -> None:
+    state = read_state(checkpoint / "model.pt")
+    values = state[name].astype(np.float64)
+    values[1, 1] = value
+    (checkpoint / "model.pt").unlink()
+    save(checkpoint / "model.safetensors", {**state, name: values})
+    with pytest.raises(ModelFileError, match=rf"model\.safetensors: tensor {name} has {reason}$"):
+        convert(checkpoint, output, weight_type)
+    assert not list(output.parent.iterdir())
 
 
 # What happens when the output cannot be written.

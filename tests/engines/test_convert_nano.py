@@ -20,7 +20,7 @@ from liveasr.engines.stored_tensor import StoredTensor
 from liveasr.errors import ModelFileError, OutputError
 from liveasr.gguf_file import GgufFile
 from tests.engines.conftest import Converted
-from tests.engines.spoiled import drop, half, in_memory, put, setting, with_state
+from tests.engines.spoiled import drop, half, in_memory, pipe, put, setting, sparse, with_state
 
 LLM = "Qwen3-0.6B"
 CONFIG = f"{LLM}/config.json"
@@ -276,7 +276,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "another encoder": (setting("SenseVoiceEncoderSmall", "x"), "config.yaml", "only SenseVoiceEncoderSmall is"),
     "another adaptor": (setting("adaptor: Transformer", "adaptor: Linear"), "config.yaml", "only Transformer is known"),
     "memory of the past": (setting("sanm_shfit: 0", "sanm_shfit: 5"), "config.yaml", "encoder_conf.sanm_shfit 5;"),
-    "normalised": (setting("cmvn_file: null", "cmvn_file: am.mvn"), "config.yaml", "frontend_conf.cmvn_file am.mvn;"),
+    "normalised": (setting("cmvn_file: null", "cmvn_file: am.mvn"), "config.yaml", "frontend_conf.cmvn_file 'am.mvn';"),
     "LoRA": (setting("use_lora: false", "use_lora: true"), "config.yaml", "has llm_conf.use_lora True; only False is"),
     "fewer rows": (setting("downsample_rate: 1", "downsample_rate: 2"), "config.yaml", "downsample_rate 2; only 1 is"),
     "fewer rows unsaid": (setting("downsample_rate: 1", "x: 2"), "config.yaml", "downsample_rate None; only 1 is"),
@@ -288,6 +288,8 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "half of the weights": (half("model.pt"), "model.pt", "is not a PyTorch checkpoint"),
     "damaged weights": (damaged, "model.pt", "is damaged: Bad CRC-32"),
     "no language model": (away(LLM), LLM, "no such folder; it should hold the language model's config.json"),
+    "config is a pipe": (pipe(CONFIG), CONFIG, "is a pipe or a device, and no file"),
+    "tokenizer is huge": (sparse(TOKENIZER), TOKENIZER, "is larger than 64 MiB"),
     "no config": (drop(CONFIG), CONFIG, "cannot be read: No such file"),
     "config is no JSON": (half(CONFIG), CONFIG, "cannot be read"),
     "config is a list": (put(CONFIG, b"[]"), CONFIG, "is not a table"),
@@ -381,10 +383,11 @@ def test_interrupt_between_both_names_leaves_the_old_files(
     golden: Path, output: Path, language_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = Path.replace
+    presses = [KeyboardInterrupt()]
 
     def interrupted(path: Path, target: Path) -> Path:
-        if target == output:
-            raise KeyboardInterrupt
+        if target == output and presses:
+            raise presses.pop()
         return real(path, target)
 
     for path in (output, language_model):
