@@ -1,10 +1,10 @@
 """Where the time of SenseVoice's encoder goes, operation by operation. Not a test: run it on an idle machine.
 
-    python tests/bench_operations.py MODEL.gguf [--seconds 1,5,11,20] [--threads 1] [--stock]
+    python tests/bench_operations.py MODEL.gguf [--seconds 1,5,11,20] [--threads 1] [--stock all|attention,memory,...]
 
 Every operation of a block is put into a graph of its own, 20 times in a row as the blocks of a model have it, each time
 with the weights of another block, and computed; so caches are as cold as they are in the whole. "python" is what
-building the graph takes. --stock leaves out our own kernels.
+building the graph takes. --stock leaves out our own kernels, or those of some operations.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import numpy as np
 from liveasr.engines import native
 from liveasr.engines.base import DecodeOptions
 from liveasr.engines.encoder import SanmEncoder
+from liveasr.engines.fast_graph import FastGraph
 from liveasr.engines.graph import Graph, Norm, Tensor
 from liveasr.engines.registry import open_engine
 from liveasr.engines.sensevoice import SenseVoice
@@ -146,10 +147,13 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--seconds", default="1,5,11,20")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--stock", action="store_true", help="without our own kernels")
+    parser.add_argument("--stock", default="", help="without our own kernels, all or some")
     args = parser.parse_args()
-    if args.stock:
+    if args.stock == "all":
         patch.object(native, "kernels", lambda: None).start()
+    else:
+        for name in filter(None, args.stock.split(",")):
+            patch.object(FastGraph, name, getattr(Graph, name)).start()
     engine = open_engine(args.model, args.threads)
     assert isinstance(engine, SenseVoice)
     for seconds in map(float, args.seconds.split(",")):
