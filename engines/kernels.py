@@ -24,6 +24,8 @@ _FIELDS = ("ne", "nb", "src", "data")
 _F32, _I8, _Q8_0 = 0, 24, 8  # enum ggml_type
 _ALL_THREADS = -1  # GGML_N_TASKS_MAX
 _BLOCK_VALUES = 32
+_NAMES = {8: "AVX2", 16: "AVX-512"}
+"""By the floats in a vector."""
 _LINE_BYTES = 64
 _Operation: TypeAlias = Literal["norm", "memory", "quantize", "linear", "attention"]
 
@@ -130,6 +132,12 @@ def linear_data(
 ) -> ctypes.Structure:
     """A product as kernels read it."""
     return _LinearData(packed.ctypes.data, None if bias is None else bias.contents.data, inner, relu, addends)
+
+
+def kernels_name() -> str:
+    """What the kernels that are used here are written for, in a word."""
+    found = kernels()
+    return "none" if found is None else _NAMES[found.lanes]
 
 
 @functools.cache

@@ -29,6 +29,7 @@ from liveasr.clients.writers import Format
 from liveasr.clients.ws import connect
 from liveasr.engines._library import build
 from liveasr.engines.base import MAX_SEGMENT_MS, AutoregressiveEngine, DecodeOptions
+from liveasr.engines.kernels import kernels_name
 from liveasr.engines.lanes import more_lanes
 from liveasr.engines.pack import pack as write_packed
 from liveasr.errors import AudioError, LiveasrError, ModelNotFoundError, UsageError
@@ -165,6 +166,7 @@ def bench_live(
         "partials": partials_name,
         "threads": engine.threads,
         "ggml": build(),
+        "kernels": kernels_name(),
         **measuring.machine(),
     }
     summary = {**figures.summary(), "cpu_s_per_s_of_audio": round(cpu, 3)}
@@ -263,7 +265,13 @@ def bench_files(files: Sequence[Path], model: str | None, threads: int | None, r
         helpers_mb = measuring.helpers_peak_memory_mb() if isinstance(engine, AutoregressiveEngine) else None
     finally:
         engine.close()
-    about = {"model": name, "threads": engine.threads, "ggml": build(), **measuring.machine()}
+    about = {
+        "model": name,
+        "threads": engine.threads,
+        "ggml": build(),
+        "kernels": kernels_name(),
+        **measuring.machine(),
+    }
     peak_mb = round(measuring.peak_memory_mb(), 1)
     if helpers_mb is not None:
         about["language_model_peak_mb"] = round(helpers_mb, 1)
