@@ -24,6 +24,10 @@ from rich.table import Column
 from liveasr.clients.render import timecode
 
 _NAME_COLUMNS = 24
+_LEAST_NAME_COLUMNS = 8
+_NUMBER_COLUMNS = 32
+"""Of all numbers together, with what parts them."""
+_LEAST_COLUMNS_WITH_BAR = 64
 
 
 class _Bar:
@@ -36,14 +40,16 @@ class _Bar:
 
     def __enter__(self) -> Self:
         if sys.stderr.isatty():
+            console = Console(stderr=True)
+            room = max(_LEAST_NAME_COLUMNS, min(_NAME_COLUMNS, console.width - _NUMBER_COLUMNS))
+            name = TextColumn("{task.description}", markup=False, table_column=Column(max_width=room, no_wrap=True))
+            bar = [BarColumn(bar_width=None)] if console.width >= _LEAST_COLUMNS_WITH_BAR else []
             self._progress = Progress(
-                TextColumn(
-                    "{task.description}", markup=False, table_column=Column(max_width=_NAME_COLUMNS, no_wrap=True)
-                ),
-                BarColumn(bar_width=None),
+                name,
+                *bar,
                 *self._columns,
                 TimeRemainingColumn(compact=True),
-                console=Console(stderr=True),
+                console=console,
                 expand=True,
                 transient=True,
                 redirect_stdout=sys.stdout.isatty(),  # only where both share the screen

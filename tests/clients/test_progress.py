@@ -9,11 +9,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from rich.cells import cell_len
 
-from liveasr.clients.progress import ProgressBar
+from liveasr.clients.progress import FetchBar, ProgressBar
 
 ERASE_LINE = "\x1b[2K"
 LIMIT_S = 120
@@ -44,14 +45,23 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return Terminal()
 
 
+AnyBar = TypeVar("AnyBar", ProgressBar, FetchBar)
+
+
 @contextmanager
 def bar_on(terminal: Terminal) -> Iterator[ProgressBar]:
     """A bar where stderr is a terminal and stdout is none; both are what they were when it is gone."""
+    with on(terminal, ProgressBar()) as bar:
+        yield bar
+
+
+@contextmanager
+def on(terminal: Terminal, new: AnyBar) -> Iterator[AnyBar]:
     stdout = sys.stdout
     with pytest.MonkeyPatch.context() as patch:  # here, since pytest sets both anew after it has made the fixtures
         patch.setattr(sys, "stderr", terminal)
         try:
-            with ProgressBar() as bar:
+            with new as bar:
                 assert sys.stdout is stdout
                 yield bar
         finally:
@@ -89,6 +99,16 @@ def test_it_tells_what_is_read_and_how_far_and_how_fast(terminal: Terminal) -> N
     assert re.search(r"talk\.wav [━╺╸]+ 01:01/01:02:05 \d+x ", terminal.shown)
     assert "folder" not in terminal.shown
     assert all(cell_len(picture) <= 80 for picture in re.split("[\r\n]", terminal.shown))
+
+
+def test_on_a_narrow_screen_the_numbers_are_whole(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    with on(terminal, FetchBar()) as bar:
+        came = bar.begin("sensevoice-small-q8.gguf")
+        came(1_000_000, 242_000_000)
+        came(123_400_000, 242_000_000)
+    assert "123.4/242.0 MB" in terminal.shown
+    assert all(cell_len(picture) <= 40 for picture in re.split("[\r\n]", terminal.shown))
 
 
 def test_of_an_unknown_length_only_the_position_is_told(terminal: Terminal) -> None:

@@ -66,10 +66,10 @@ def test_settings_that_are_missing_are_those_of_the_reference(golden: Path, tmp_
 
 
 OTHERS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "another class": (setting("WavFrontend", "WhisperFrontend"), "frontend WhisperFrontend; only WavFrontend or Wav"),
+    "another class": (setting("WavFrontend", "WhisperFrontend"), "frontend 'WhisperFrontend'; only WavFrontend or Wav"),
     "no class": (setting("frontend: WavFrontend\n", ""), "has the frontend None; only WavFrontend or"),
     "telephone sound": (setting("fs: 16000", "fs: 8000"), "has frontend_conf.fs 8000; only 16000 is known"),
-    "another window": (setting("hamming", "povey"), "has frontend_conf.window povey; only hamming is known"),
+    "another window": (setting("hamming", "povey"), "has frontend_conf.window 'povey'; only hamming is known"),
     "more bins": (setting("n_mels: 80", "n_mels: 128"), "has frontend_conf.n_mels 128; only 80 is known"),
     "longer frames": (setting("_length: 25", "_length: 32"), "has frontend_conf.frame_length 32; only 25 is known"),
     "more frames": (setting("_shift: 10", "_shift: 5"), "has frontend_conf.frame_shift 5; only 10 is known"),
