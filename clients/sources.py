@@ -79,10 +79,14 @@ def _at(kind: str, place: str, name: str) -> RemoteFile | Path:
             return path
         case "url":
             return RemoteFile(place)
-    if kind == "huggingface" and (endpoint := os.environ.get(_ENDPOINT_VARIABLE)):
-        host_of(endpoint, named_by=_ENDPOINT_VARIABLE)  # with one that is none its library cannot even be imported
-    from liveasr.clients import hugging_face, modelscope  # noqa: PLC0415 - a third of a second, for nothing elsewhere
-
     owner, repository, *inner = place.split("/")
-    locate_there = hugging_face.locate if kind == "huggingface" else modelscope.locate
-    return locate_there(f"{owner}/{repository}", "/".join(inner) or name)
+    there = f"{owner}/{repository}", "/".join(inner) or name
+    if kind == "modelscope":
+        from liveasr.clients import modelscope  # noqa: PLC0415 - by itself, see below
+
+        return modelscope.locate(*there)
+    if endpoint := os.environ.get(_ENDPOINT_VARIABLE):
+        host_of(endpoint, named_by=_ENDPOINT_VARIABLE)  # with one that is none its library cannot even be imported
+    from liveasr.clients import hugging_face  # noqa: PLC0415 - a third of a second, for nothing elsewhere
+
+    return hugging_face.locate(*there)
