@@ -11,7 +11,7 @@ import httpx2  # what huggingface_hub asks with, and lets through when there is 
 from huggingface_hub import get_hf_file_metadata, get_token, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
-from liveasr.clients.remote import RemoteFile, host_of, refusal
+from liveasr.clients.remote import RemoteFile, host_of, refusal, words_of
 from liveasr.errors import FetchError, UsageError
 
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -39,8 +39,8 @@ def locate(repository: str, path: str) -> RemoteFile | Path:
     except HfHubHTTPError as error:
         raise refusal(url, error.response.status_code, _RIGHTS) from error
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:  # the last of a proxy that is none
-        words = " ".join(str(error).split())
-        raise FetchError(f"no connection to {host_of(url)} ({words})", f"is there a network? {_WAYS}") from error
+        reason = f"no connection to {host_of(url)} ({words_of(error)})"
+        raise FetchError(reason, f"is there a network? {_WAYS}") from error
     # Of large files the etag is the SHA-256 of what is in them.
     sha256 = metadata.etag if metadata.etag and _SHA256.fullmatch(metadata.etag) else None
     token = get_token()

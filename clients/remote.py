@@ -1,6 +1,7 @@
 """A file on a web server, and what is said when it cannot be had."""
 
 import contextlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -16,6 +17,7 @@ STALL_S = 30.0
 _OTHER_WAYS = "liveasr models pull --from names another source"
 _SHOWN_CHARACTERS = 100
 """Of a URL that is none."""
+_NUMBER = re.compile(r"^\[Errno -?\d+\] ")
 _SHORT_ON_RIGHTS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
@@ -51,7 +53,7 @@ def host_of(url: str, *, named_by: str = "") -> str:
             return parsed.netloc.decode("ascii")
         reason = "no name of a server behind http:// or https://"
     except (httpx.InvalidURL, ValueError) as error:
-        reason = _words(error)
+        reason = words_of(error)
     shown = url[:_SHOWN_CHARACTERS]
     raise FetchError(f"{named_by and f'{named_by}='}{shown!r} is no URL of a server: {reason}")
 
@@ -99,9 +101,10 @@ def failure(url: str, error: Exception) -> FetchError:
     if isinstance(error, httpx.TimeoutException):
         return FetchError(f"{host} does not answer", f"is there a network? {_OTHER_WAYS}")
     if isinstance(error, httpx.ConnectError | httpx.ProxyError):
-        return FetchError(f"no connection to {host} ({_words(error)})", f"is there a network? {_OTHER_WAYS}")
-    return FetchError(f"the connection to {host} failed ({_words(error)})", f"try again, or {_OTHER_WAYS}")
+        return FetchError(f"no connection to {host} ({words_of(error)})", f"is there a network? {_OTHER_WAYS}")
+    return FetchError(f"the connection to {host} failed ({words_of(error)})", f"try again, or {_OTHER_WAYS}")
 
 
-def _words(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+def words_of(error: Exception) -> str:
+    """What an error says, on one line, without the number that the system has for it."""
+    return _NUMBER.sub("", " ".join(str(error).split())) or type(error).__name__

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import os
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -120,8 +121,9 @@ def listen(host: str, port: int) -> list[socket.socket]:
     except OSError as error:
         for listener in listeners:
             listener.close()
+        why = os.strerror(error.errno) if error.errno else error  # its own text has the address once more
         raise LiveasrError(
-            f"{host}:{port}: cannot listen there: {error.strerror}; choose another with --host or --port"
+            f"{host}:{port}: cannot listen there: {why}; choose another with --host or --port"
         ) from error
     return listeners
 

@@ -47,6 +47,9 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path) -> None:
     assert "key.pem" in refused(*digits, "--tls-cert", key, "--tls-key", cert)
     assert "no such host" in refused(*digits, "--host", "nowhere.invalid", "--no-auth")
     assert "cannot listen" in refused(*digits, "--host", "192.0.2.1", "--no-auth")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        complaint = refused("--model", "digits", "--port", str(other.getsockname()[1]))
+    assert complaint.endswith("cannot listen there: Address already in use; choose another with --host or --port")
     assert "visible" in refused(*digits, LIVEASR_TOKEN="two words")  # noqa: S106 - to be refused
     assert "no origin" in refused(*digits, "--allow-origin", "app.example")
     assert "parrot" in refused("--model", "parrot", "--port", "0")

@@ -138,6 +138,13 @@ def test_name_of_the_registry_that_is_not_installed_says_how_to_get_it(folder: P
         store.find("paraformer-streaming")
 
 
+def test_the_name_of_a_published_file_that_is_not_here_says_how_to_get_it(folder: Path) -> None:
+    for name, way in (("sensevoice-small-q8", "sensevoice-small:q8"), ("funasr-encoder-f16", "fun-asr-nano:q8_0")):
+        with pytest.raises(ModelNotFoundError, match=f"^{name} is not in .*; get it with: liveasr models pull {way}$"):
+            store.find(name)
+    assert store.find(add(folder, "sensevoice-small-q8").stem) == folder / "sensevoice-small-q8.gguf"
+
+
 def test_a_variant_that_is_named_is_meant_whatever_else_is_installed(folder: Path) -> None:
     for name in ("sensevoice-small-q8", "sensevoice-small-f16"):
         add(folder, name)

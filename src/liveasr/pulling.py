@@ -24,5 +24,5 @@ def pull(name: str, source: str | None) -> int:
         paths = install(files, source, bar.begin)
     for path in paths:
         sys.stdout.write(f"{path}: {path.stat().st_size / 1e6:.1f} MB\n")
-    sys.stdout.write(f"installed; use it by --model {store.name_of(paths[0])}\n")
+    sys.stdout.write(f"installed; use it by --model {name}\n")
     return 0

@@ -82,8 +82,9 @@ def registered(text: str) -> tuple[RegisteredModel, str | None]:
     if model is None:
         raise ModelNotFoundError(f"no model named {name} in the registry; known are {', '.join(models)}")
     if variant and variant not in model.variants:
-        known = ", ".join(model.variants) or "none"
-        raise ModelNotFoundError(f"{name} has no variant {variant}; known are {known}")
+        if not model.variants:
+            raise ModelNotFoundError(f"{name} has no variants; say just {name}")
+        raise ModelNotFoundError(f"{name} has no variant {variant}; known are {', '.join(model.variants)}")
     return model, variant or None
 
 
@@ -187,8 +188,16 @@ def find(model: str) -> Path:
         return _published_nano()
     if known := registry().get(model):
         return _installed_variant(known)
+    if published := next(_variants_of(path.name), None):
+        raise ModelNotFoundError(f"{model} is not in {models_folder()}; get it with: {download_command(published)}")
     names = ", ".join(dict.fromkeys([*DEMONSTRATION_MODELS, *map(name_of, installed())]))
     raise ModelNotFoundError(f"no model named {model} in {models_folder()}; known here: {names}")
+
+
+def _variants_of(file_name: str) -> Iterator[str]:
+    """What is called by the name of a file that the registry knows: NAME:VARIANT."""
+    for model in registry().values():
+        yield from (f"{model.name}:{each}" for each, files in model.variants.items() if files[0].name == file_name)
 
 
 def built_in(name: str) -> Path:
