@@ -537,6 +537,17 @@ def test_every_command_explains_itself(command: list[str], mentions: list[str], 
         assert mention in result.out
 
 
+@pytest.mark.parametrize("group", [(), ("models",), ("bench",)])
+def test_what_commands_do_is_told_in_whole_on_a_narrow_terminal(
+    group: tuple[str, ...], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run(*group, "--help").out.splitlines()
+    commands = lines[lines.index("Commands:") + 1 :]
+    assert len(commands) > 2
+    assert all(line.endswith(".") and not line.endswith("...") for line in commands)
+
+
 def test_version_is_the_packages(run: Run) -> None:
     assert run("--version").out == f"liveasr {liveasr.__version__}\n"
 

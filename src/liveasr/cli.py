@@ -41,7 +41,8 @@ _token_option = click.option(
 _threads_option = click.option(
     "--threads",
     type=click.IntRange(1, 64),
-    help="For one decode that has no other beside it.  [default: one a core, at most 4; small models: 1]",
+    help="Threads of a decode that runs alone; several at a time share the cores.  "
+    "[default: one a core, at most 4; small models: 1]",
 )
 
 
@@ -250,7 +251,7 @@ def vad(**settings: Any) -> int:
 @_hotword_option
 @_save_option
 @click.option("--force", is_flag=True, help="Replace files that exist.")
-@click.option("--file", type=_FILE, help="Caption a recording instead.")
+@click.option("--file", type=_FILE, help="Caption a recording instead, or - for stdin.")
 @click.option("--realtime", is_flag=True, help="Play --file at the speed of speech.")
 @click.option("--server", metavar="URL", help="Let a server find the words; --model is then a name on it.")
 @_token_option
@@ -264,13 +265,20 @@ def live(**settings: Any) -> int:
     """Caption what the microphone hears, as it is spoken.
 
     Dim text may still change; the rest stands while its segment lasts. Ctrl-C finishes the last words.
-    """
+
+    \b
+    Examples:
+      liveasr live
+      liveasr live --save talk.srt --save talk.wav
+      liveasr live --file talk.mp3 --realtime
+      liveasr live --server https://captions.example.org
+    """  # noqa: D301 - \b is click's mark for a block to leave as it is
     from liveasr.captioning import live as run
 
     return run(**settings)
 
 
-@_commands.command()
+@_commands.command(short_help="Caption a recording by a server.")
 @click.argument("file", type=_FILE)
 @click.option("--server", metavar="URL", default="http://127.0.0.1:8765", show_default=True,
               help="Where `liveasr serve` runs.")  # fmt: skip
@@ -300,7 +308,7 @@ def stream(**settings: Any) -> int:
     return run(**settings)
 
 
-@_commands.command()
+@_commands.command(short_help="Serve captions: a page, and a WebSocket for programs.")
 @click.option("--model", "models", metavar="NAME[:VARIANT]|FILE.gguf", multiple=True,
               help="A model to offer; may be repeated, the first is the default.  [default: the best one]")  # fmt: skip
 @_offline_option
@@ -320,12 +328,12 @@ def stream(**settings: Any) -> int:
 @click.option("--vad", type=click.Choice(["fsmn", "webrtc"]), default="fsmn", show_default=True,
               help="Voice activity detector.")  # fmt: skip
 @click.option("--max-sessions", type=click.IntRange(1), default=64, show_default=True, help="At a time.")
-@click.option("--idle-s", type=click.FloatRange(0, min_open=True), default=60.0, show_default=True,
+@click.option("--idle-s", metavar="SECONDS", type=click.FloatRange(0, min_open=True), default=60.0, show_default=True,
               help="End sessions whose client says nothing for so long.")  # fmt: skip
-@click.option("--resume-s", type=click.FloatRange(0), default=30.0, show_default=True,
+@click.option("--resume-s", metavar="SECONDS", type=click.FloatRange(0), default=30.0, show_default=True,
               help="Keep the session of a connection that broke for so long.")  # fmt: skip
-@click.option("--session-s", type=click.FloatRange(0, min_open=True), default=86_400.0, show_default=True,
-              help="End sessions that last so long.")  # fmt: skip
+@click.option("--session-s", metavar="SECONDS", type=click.FloatRange(0, min_open=True), default=86_400.0,
+              show_default=True, help="End sessions that last so long.")  # fmt: skip
 def serve(**settings: Any) -> int:
     """Serve captions over a WebSocket, and a page that captions a browser's microphone.
 
@@ -339,7 +347,7 @@ def serve(**settings: Any) -> int:
     Examples:
       liveasr serve
       liveasr serve --allow-pull
-      liveasr serve --model sensevoice-small-q8 --model digits --port 9000
+      liveasr serve --model sensevoice-small --model digits --port 9000
       LIVEASR_TOKEN=secret liveasr serve --host 0.0.0.0 --tls-cert chain.pem --tls-key key.pem
     """  # noqa: D301 - \b is click's mark for a block to leave as it is
     from liveasr.serving import serve as run
@@ -399,7 +407,7 @@ def files(**settings: Any) -> int:
     return run(**settings)
 
 
-@bench.command(name="live")
+@bench.command(name="live", short_help="Delays of live captions.")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE)
 @click.option("--model", metavar="NAME[:VARIANT]|FILE.gguf", help="Speech model; by default the best one installed.")
 @_offline_option
@@ -450,7 +458,7 @@ def bench_load(**settings: Any) -> int:
 
 @_commands.group()
 def models() -> None:
-    """List, fetch, remove and convert models.
+    """List, fetch, check, convert and remove models.
 
     NAME is as `liveasr models list` shows it; every --model takes it too.
     """
@@ -461,7 +469,7 @@ def models() -> None:
 def list_models(as_json: bool) -> int:
     """Show which models are installed, built in, or available.
 
-    "to convert" is published nowhere in this program's format, "begun" is what `liveasr models pull` goes on with, and
+    "to convert" is published nowhere in this program's format, "begun" is what `liveasr models pull` continues, and
     "damaged" is no whole model. Sizes of what is available are told when it is fetched. Models of your own are added by
     models.toml in the configuration folder (~/.config/liveasr, on macOS ~/Library/Application Support/liveasr), in the
     form of the program's own registry.toml.
@@ -479,7 +487,7 @@ def list_models(as_json: bool) -> int:
 def pull(name: str, source: str | None) -> int:
     """Fetch a model and install it.
 
-    What breaks off, or is ended by Ctrl-C, is gone on with by the same command. Every file is checked before it is
+    What breaks off, or is ended by Ctrl-C, is continued by the same command. Every file is checked before it is
     used: its size and SHA-256 where they are known, and that it is a whole model. Of two processes that want the same
     model one fetches it.
 
@@ -571,7 +579,7 @@ def pack(**settings: Any) -> int:
     return run(**settings)
 
 
-@models.command()
+@models.command(short_help="Tell what a model file is, and whether it runs here.")
 @click.argument("model", metavar="NAME[:VARIANT]|FILE.gguf")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def inspect(**settings: Any) -> int:
@@ -589,7 +597,7 @@ def inspect(**settings: Any) -> int:
     return run(**settings)
 
 
-@models.command()
+@models.command(short_help="Check that a model file is whole, and is computed correctly.")
 @click.argument("model", metavar="NAME[:VARIANT]|FILE.gguf")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_threads_option
@@ -611,7 +619,7 @@ def verify(**settings: Any) -> int:
     return run(**settings)
 
 
-@models.command()
+@models.command(short_help="Write a model again in fewer bits.")
 @click.argument("model", metavar="FILE.gguf|NAME")
 @click.argument("type_", metavar="TYPE", type=click.Choice(["f16", "q8_0", "q6_K", "q5_K", "q4_K_mix", "q4_K"]))
 @click.option("--output", "-o", metavar="FILE.gguf", type=_FILE, help="[default: beside the model, NAME-TYPE.gguf]")
