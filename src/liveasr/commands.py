@@ -34,6 +34,7 @@ from liveasr.engines.lanes import more_lanes
 from liveasr.engines.pack import pack as write_packed
 from liveasr.errors import AudioError, LiveasrError, ModelNotFoundError, UsageError
 from liveasr.options import (
+    NO_PARTIALS,
     check_output,
     decode_options,
     notice_webrtc,
@@ -174,6 +175,7 @@ def bench_live(
         sys.stdout.write(json.dumps({**about, **summary}, indent=1) + "\n")
     else:
         sys.stdout.write("\n".join(live_measuring.table(summary)) + "\n")
+        about["partials"] = partials_name or NO_PARTIALS
         sys.stdout.write("".join(f"{key}: {value}\n" for key, value in about.items()))
     return 0
 
@@ -255,6 +257,8 @@ def bench_files(files: Sequence[Path], model: str | None, threads: int | None, r
     measurements = []
     try:
         new_detector = detectors("fsmn", VadConfig(max_segment_ms=engine.max_segment_ms))
+        if not as_json:
+            sys.stdout.write("real-time factors: seconds of work for a second of audio, 1 being as fast as speech\n")
         for file in files:
             measurements.append(measuring.measure(file, Recognizer(engine, DecodeOptions()), new_detector, runs))
             if not as_json:
