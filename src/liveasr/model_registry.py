@@ -18,6 +18,15 @@ SOURCE_KINDS = ("folder", "url", "huggingface", "modelscope")
 """Where a file may lie, what is tried first first."""
 _MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _KEY_AT_THE_END = re.compile(r"^(?P<reason>.*) - at `\$(?P<key>.*)`$", re.DOTALL)
+_EXPECTED = {
+    "name": "the name of a file, as mine-f16.gguf, without a folder",
+    "url": "the URL of a file, as https://example.org/mine-f16.gguf",
+    "huggingface": "OWNER/REPO or OWNER/REPO/PATH",
+    "modelscope": "OWNER/REPO or OWNER/REPO/PATH",
+    "sha256": "a number of 64 hexadecimal digits",
+    "checkpoints": "OWNER/REPO",
+}
+"""What the patterns below ask for, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +110,8 @@ def _model(name: str, table: Any, origin: Path) -> RegisteredModel:
         default = next(iter(variants)) if model.default is None and len(variants) == 1 else model.default
         if default not in variants:
             known = ", ".join(variants)
-            raise RegistryError(origin, f"{name}.default: one of {known} was expected, not {model.default!r}")
+            found = "and there is none" if model.default is None else f"not {model.default!r}"
+            raise RegistryError(origin, f"{name}.default: one of {known} was expected, {found}")
         variants = {default: variants[default], **variants}
     return RegisteredModel(
         name,
@@ -134,4 +144,6 @@ def _converted(table: Any, kind: type[_Table], key: str, origin: Path) -> _Table
     except msgspec.ValidationError as error:
         match = _KEY_AT_THE_END.match(str(error))
         reason, below = (match["reason"], match["key"]) if match else (str(error), "")
+        if "matching regex" in reason:
+            reason = f"{_EXPECTED[below.lstrip('.').partition('[')[0]]} was expected"
         raise RegistryError(origin, f"{key}{below}: {reason}") from error
