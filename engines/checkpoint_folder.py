@@ -16,6 +16,7 @@ Settings: TypeAlias = Mapping[tuple[str, str], int | str | None]
 """Values by section and key."""
 _MAX_UINT32 = 2**32 - 1
 _SHORT = reprlib.Repr()
+_MAX_SHOWN = 80
 _SHORT.maxlevel = 2  # YAML can refer to one list a billion times
 
 
@@ -140,7 +141,8 @@ def fault_of(error: Exception) -> str:
 
 def _shown(value: object) -> str:
     """A setting in a message: short, whatever it is, and a text told from a number."""
-    return _SHORT.repr(value)
+    text = _SHORT.repr(value)  # of lists in lists it may still be long
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 def _is_text(token: object) -> bool:

@@ -127,6 +127,7 @@ class Weights:
         for context in list(self._contexts):
             context.close()
         self._finalizer()
+        self.packed.clear()
 
     def adopt(self, context: "ComputeContext") -> None:
         """Remember a context that computes with these weights."""

@@ -82,7 +82,7 @@ def remove(name: str, yes: bool) -> int:
         sys.stdout.write(f"{path}\n")
     sys.stdout.flush()
     if not yes:
-        if not sys.stdin.isatty():
+        if sys.stdin is None or not sys.stdin.isatty():
             raise UsageError("nothing was removed: nobody is here to be asked; add --yes")
         if not click.confirm(f"Remove {size_bytes / 1e6:.1f} MB?", err=True):
             return 1

@@ -86,6 +86,17 @@ def gone_or_dead(pid: int) -> bool:
     return False
 
 
+def stop(pid: int) -> None:
+    """Stop a process, and wait until it is: what it has been asked meanwhile it may still answer."""
+    os.kill(pid, signal.SIGSTOP)
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        command = ["ps", "-o", "stat=", "-p", str(pid)]
+        if subprocess.run(command, capture_output=True, text=True, check=False).stdout.startswith("T"):
+            return
+        time.sleep(0.01)
+
+
 def gone(pid: int) -> bool:
     """Whether a process ends within a few seconds."""
     until = time.monotonic() + 10
@@ -193,7 +204,7 @@ def test_a_process_that_falls_silent_is_replaced(
     lane = process.lane()
     lane.begin(*SEGMENTS[0], TOKENS)
     silent = process.pid
-    os.kill(silent, signal.SIGSTOP)
+    stop(silent)
     monkeypatch.setattr(llm_running, "ANSWER_S", 0.5)
     with pytest.raises(LanguageModelDiedError, match="did not answer"):
         lane.next()
@@ -209,7 +220,7 @@ def test_a_stopped_process_is_replaced_also_where_the_prompt_is_more_than_the_so
     lane = process.lane()
     written(lane, *SEGMENTS[0])
     stopped = process.pid
-    os.kill(stopped, signal.SIGSTOP)
+    stop(stopped)
     with pytest.raises(LanguageModelDiedError, match="did not answer"):
         lane.begin(PROMPT, segment(5, 8_000), TOKENS)
     assert gone(stopped)
@@ -313,7 +324,7 @@ def test_whoever_waits_no_more_is_free_at_once_and_the_process_goes_on(
     lane = process.lane()
     written(lane, *SEGMENTS[0])
     pid = process.pid
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     begun = time.monotonic()
     with pytest.raises(NobodyWaitsError):
         lane.begin(*SEGMENTS[1], TOKENS, lambda: False)
@@ -326,7 +337,7 @@ def test_whoever_waits_no_more_is_free_at_once_and_the_process_goes_on(
 def test_deaths_are_counted_until_something_is_written(process: LlmProcess) -> None:
     lane = process.lane()
     for deaths in (1, 2):
-        os.kill(process.pid, signal.SIGSTOP)
+        stop(process.pid)
         killing = threading.Timer(0.3, os.kill, (process.pid, signal.SIGKILL))
         killing.start()
         with pytest.raises(LanguageModelDiedError):
