@@ -44,6 +44,17 @@ class LiveFigures:
     differing_segments: int = 0
     """Segments whose committed text is not the text of their final."""
 
+    def add(self, others: "LiveFigures") -> None:
+        """What was seen elsewhere."""
+        for name, values in others.delays.items():
+            self.delays[name] += values
+        self.unnecessary_edits += others.unnecessary_edits
+        self.edits += others.edits
+        self.unstable += others.unstable
+        self.words += others.words
+        self.segments += others.segments
+        self.differing_segments += others.differing_segments
+
     def summary(self) -> dict[str, Any]:
         """p50, p95 and maximum of every delay, and the stability of the text."""
         delays = {

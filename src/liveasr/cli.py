@@ -443,11 +443,11 @@ def bench_live(**settings: Any) -> int:
 def bench_load(**settings: Any) -> int:
     """Delays of captions while a server has many clients.
 
-    Each client says one of the recordings at the speed of speech, over and over, each time as a session of its own. The
-    delays are those of `bench live`; loop_lag tells how late the clients themselves were, which may share a computer
-    with the server. plays: sessions begun. errors: sessions that failed. plays_unlike_transcribe: those whose finals
-    are not what `liveasr transcribe` gives. lag_ms: how far the server said that it was behind, at most. server_cores:
-    processor seconds of the server, a second.
+    Each client says one of the recordings at the speed of speech, over and over, each time as a session of its own;
+    more than 150 are several processes. The delays are those of `bench live`; loop_lag tells how late the clients
+    themselves were, which may share a computer with the server. plays: sessions begun. errors: sessions that failed.
+    plays_unlike_transcribe: those whose finals are not what `liveasr transcribe` gives. lag_ms: how far the server said
+    that it was behind, at most. server_cores: processor seconds of the server, a second.
     """
     from liveasr.commands import bench_load as run
 

@@ -21,6 +21,7 @@ from liveasr.clients import bench_load as load_measuring
 from liveasr.clients.dial import TOKEN_VARIABLE
 from liveasr.clients.file import segments
 from liveasr.clients.file import transcribe as transcribe_samples
+from liveasr.clients.load_clients import Clients, LoadFigures, Recording
 from liveasr.clients.playback import paced
 from liveasr.clients.plot import Envelope, Span, draw
 from liveasr.clients.progress import ProgressBar
@@ -196,17 +197,17 @@ def bench_load(
         raise UsageError("--token is shown to a server: add --server URL")
     if server is not None and threads is not None:
         raise UsageError("--threads cannot be set together with --server, which has its own engine")
-    figures: list[load_measuring.LoadFigures] = []
+    figures: list[LoadFigures] = []
 
     async def work(url: str, cpu_s: Callable[[], float | None]) -> None:
         secret = None if server is None else token or os.environ.get(TOKEN_VARIABLE)
         async with connect(url, Start(model=None if server is None else model), token=secret) as stream:
             name = stream.ready.model
         recordings = _spoken(files, name if server else model)
-        load = load_measuring.Load(url, secret, name, recordings, seconds, cpu_s)
 
         async def holds(count: int) -> bool:
-            figures.append(await load.run(count))
+            group = Clients(url, secret, name, recordings, seconds, count, range(count))
+            figures.append(await load_measuring.load(group, cpu_s))
             if find and not as_json:
                 sys.stdout.write(f"{figures[-1]}\n")
                 sys.stdout.flush()
@@ -228,7 +229,7 @@ def bench_load(
     return 1 if figures[-1].errors else 0
 
 
-def _spoken(files: Sequence[Path], model: str | None) -> list[load_measuring.Recording]:
+def _spoken(files: Sequence[Path], model: str | None) -> list[Recording]:
     """Recordings, and what a model hears in them, if it is installed here."""
     recordings = []
     try:
@@ -247,7 +248,7 @@ def _spoken(files: Sequence[Path], model: str | None) -> list[load_measuring.Rec
                 recognizer = Recognizer(engine, DecodeOptions())
                 detector = detectors("fsmn", VadConfig(max_segment_ms=engine.max_segment_ms))()
                 expected = list(transcribe_samples([samples], recognizer, detector))
-            recordings.append(load_measuring.Recording(samples, expected))
+            recordings.append(Recording(samples, expected))
     return recordings
 
 

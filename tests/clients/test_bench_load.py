@@ -4,13 +4,17 @@ import asyncio
 import json
 import subprocess
 import sys
+from asyncio.subprocess import Process
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import soundfile
 
-from liveasr.clients.bench_load import Load, LoadFigures, Recording, find_most, own_server, table
+from liveasr.clients import bench_load as load_measuring
+from liveasr.clients.bench_load import find_most, own_server, table
+from liveasr.clients.load_clients import Clients, LoadFigures, Recording
 from liveasr.commands import bench_load
 from liveasr.errors import LiveasrError
 from liveasr.stream.messages import Stop
@@ -65,7 +69,7 @@ def test_clients_that_speak_at_once_hear_what_transcribe_hears(data: Path) -> No
 
     async def work(url: str) -> LoadFigures:
         recordings = [Recording(clean, None), Recording(clean, expected), Recording(silence(0.5), [])]
-        return await Load(url, None, "digits", recordings, 0, cpu_s).run(3)
+        return await load_measuring.load(Clients(url, None, "digits", recordings, 0, 3, range(3)), cpu_s)
 
     with own_server("digits", 1) as (url, cpu_s):
         figures = asyncio.run(work(url))
@@ -79,6 +83,54 @@ def test_clients_that_speak_at_once_hear_what_transcribe_hears(data: Path) -> No
         assert 0 < figures.server_cores < 64
 
 
+def test_more_clients_than_one_process_plays_are_shared_out_and_all_of_them_counted(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load_measuring, "CLIENTS_A_PROCESS", 2)
+    clean = load(data / "digits-clean.wav")[: 3 * 16_000]
+    recordings = [Recording(clean, [Transcript(0, "not that", (), 0, 1)]), Recording(silence(0.5), [])]
+
+    async def work(url: str) -> LoadFigures:
+        return await load_measuring.load(Clients(url, None, "digits", recordings, 0, 5, range(5)))
+
+    with own_server("digits", 1) as (url, _cpu_s):
+        figures = asyncio.run(work(url))
+    assert (figures.clients, figures.plays, figures.compared, figures.errors) == (5, 5, 5, [])
+    assert (figures.differing, figures.live.segments, len(figures.lags_ms)) == (3, 3, 5)
+    assert len(figures.live.delays["final_after_segment"]) == 3
+
+
+def test_a_process_of_clients_that_fails_is_told_and_the_others_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_measuring, "CLIENTS_A_PROCESS", 1)
+    processes: list[Process] = []
+    begin = asyncio.create_subprocess_exec
+
+    async def noted(*args: Any, **options: Any) -> Process:
+        processes.append(await begin(*args, **options))
+        return processes[-1]
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", noted)
+    begun: asyncio.Queue[None] = asyncio.Queue()
+
+    async def script(client: Client) -> None:
+        await client.welcome()
+        begun.put_nowait(None)
+        await client.until(Stop)
+
+    async def work() -> None:
+        async with scripted(script) as url:
+            hours = Recording(np.zeros(3600 * 16_000, np.float32), [])
+            loading = asyncio.create_task(load_measuring.load(Clients(url, None, None, [hours], 0, 2, range(2))))
+            await begun.get()
+            await begun.get()
+            processes[0].kill()
+            await loading
+
+    with pytest.raises(LiveasrError, match="a process of clients failed, with exit code -9"):
+        asyncio.run(asyncio.wait_for(work(), 60))
+    assert [each.returncode for each in processes] == [-9, -9]
+
+
 def test_sessions_that_fail_are_counted_and_the_others_go_on() -> None:
     async def script(client: Client) -> None:
         await client.welcome()
@@ -87,7 +139,7 @@ def test_sessions_that_fail_are_counted_and_the_others_go_on() -> None:
 
     async def work() -> LoadFigures:
         async with scripted(script) as url:
-            return await Load(url, None, None, [Recording(silence(0.3), None)], 0).run(2)
+            return await Clients(url, None, None, [Recording(silence(0.3), None)], 0, 2, range(2)).play()
 
     figures = asyncio.run(work())
     assert (figures.plays, len(figures.errors)) == (2, 2)
@@ -107,7 +159,7 @@ def test_clients_begin_anew_until_the_time_is_over() -> None:
 
     async def work() -> LoadFigures:
         async with scripted(script) as url:
-            return await Load(url, None, None, [Recording(np.zeros(1600, np.float32), [])], 0.5).run(2)
+            return await Clients(url, None, None, [Recording(np.zeros(1600, np.float32), [])], 0.5, 2, range(2)).play()
 
     assert asyncio.run(work()).plays == sessions > 2
 
