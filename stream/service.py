@@ -58,6 +58,8 @@ class OfferedModel:
     engines: Sequence[Engine]
     """One a lane. The one that owns the weights comes last: they are closed in this order."""
     demonstration: bool = False
+    also: Sequence[str] = ()
+    """What clients may call it besides, where no other model has that name."""
     two_pass: bool = True
     """Whether the partials come from the service's other model, if it has one."""
 
@@ -219,6 +221,16 @@ class Service:
             if entry.guest is guest:
                 self.forget(entry.conversation)
 
+    def _chosen(self, name: str | None) -> OfferedModel:
+        """The model that a client means."""
+        offers = self._offers.values()
+        if name is None:
+            return next(iter(offers))
+        offer = self._offers.get(name) or next((each for each in offers if name in each.also), None)
+        if offer is None:
+            raise WireError("unsupported", f"no model named {name[:60]}; there is: {', '.join(self._offers)}")
+        return offer
+
     def start(self, start: Start, protocol: ServerProtocol, guest: Guest) -> Conversation:
         """A new session as a client wants it.
 
@@ -226,11 +238,8 @@ class Service:
             WireError: there is no room, or no such model, or it cannot do what is asked.
         """
         self._make_room()
-        name = self.models[0].name if start.model is None else start.model
-        offer = self._offers.get(name)
-        if offer is None:
-            raise WireError("unsupported", f"no model named {name[:60]}; there is: {', '.join(self._offers)}")
-        info = offer.info
+        info = self._chosen(start.model).info
+        name = info.name
         if start.language not in info.languages:
             known = ", ".join(info.languages)
             raise WireError("unsupported", f"{name} knows no language {start.language}; it knows {known}")

@@ -57,6 +57,13 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeEngine]:
     return found
 
 
+@pytest.mark.usefixtures("opened")
+def test_a_model_of_the_registry_may_be_called_as_it_is_there(folder: Path) -> None:
+    path = write_model(folder / "sensevoice-small-q8.gguf", SENSEVOICE, "q8_0")
+    (offer,), _ = Offers(None, "none").open([path])
+    assert (offer.name, list(offer.also)) == ("sensevoice-small-q8", ["sensevoice-small", "sensevoice-small:q8"])
+
+
 def test_one_that_writes_brings_the_best_other_model_for_its_partials(
     folder: Path, opened: dict[str, FakeEngine]
 ) -> None:

@@ -101,6 +101,15 @@ def test_unknown_name_without_a_folder_lists_the_demonstration(folder: Path, mon
         store.find("nothing")
 
 
+def test_an_installed_file_has_the_names_that_the_registry_has_for_it(folder: Path, tmp_path: Path) -> None:
+    assert store.also_called(add(folder, "sensevoice-small-q8")) == ["sensevoice-small", "sensevoice-small:q8"]
+    assert store.also_called(add(folder, "mine")) == []
+    assert store.also_called(store.built_in("digits")) == []
+    (tmp_path / "elsewhere").mkdir()
+    assert store.also_called(add(tmp_path / "elsewhere", "sensevoice-small-q8")) == []
+    assert store.also_called(add(folder, "funasr-encoder-f16")) == []  # a part of several variants
+
+
 @pytest.mark.parametrize("name", ["none.gguf", "./none", "folder/"])
 def test_path_to_no_file_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     (folder / "folder").mkdir()

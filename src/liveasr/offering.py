@@ -53,8 +53,9 @@ class Offers:
         return offer, partials
 
     def _open(self, path: Path) -> OfferedModel:
+        also = store.also_called(path)
         engine = open_engine(path, self._threads)
-        return OfferedModel(store.name_of(path), [*more_lanes(engine), engine], store.is_demonstration(path))
+        return OfferedModel(store.name_of(path), [*more_lanes(engine), engine], store.is_demonstration(path), also)
 
     def _open_partials(self, path: Path | None) -> PartialLanes | None:
         engine = open_partials(path, self._threads)

@@ -161,6 +161,20 @@ def name_of(path: Path) -> str:
     return NANO if path.match(_NANO_ENCODERS) and not path.stem.endswith(LANGUAGE_MODEL_ENDING) else path.stem
 
 
+def also_called(path: Path) -> list[str]:
+    """What the registry calls an installed model of one file, NAME and NAME:VARIANT.
+
+    Raises:
+        RegistryError: the user's registry is malformed.
+    """
+    names = []
+    for model in registry().values():
+        for variant, files in model.variants.items():
+            if len(files) == 1 and os.path.realpath(installed_path(files[0])) == os.path.realpath(path):
+                names += [model.name, f"{model.name}:{variant}"]
+    return names
+
+
 def find(model: str) -> Path:
     """The file of a model given by name ("digits", or a file's name in the models folder) or by path.
 

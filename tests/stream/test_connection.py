@@ -383,6 +383,26 @@ def test_hot_words_and_the_longest_segment_are_as_the_model_has_them(asked_ms: i
     run(work())
 
 
+@pytest.mark.parametrize(
+    ("asked", "chosen"),
+    [(None, "one-q8"), ("one", "one-q8"), ("one:q8", "one-q8"), ("two", "two"), ("one-q8", "one-q8")],
+)
+def test_a_model_may_be_called_by_its_other_names_but_its_own_come_first(asked: str | None, chosen: str) -> None:
+    async def work() -> None:
+        offered = [
+            OfferedModel("one-q8", [FakeEngine([said("one")])], also=("one", "one:q8", "two")),
+            OfferedModel("two", [FakeEngine([said("two")])], also=("one",)),
+        ]
+        service = Service(offered, WindowDetector, ServiceConfig())
+        channel = MemoryChannel()
+        channel.say(encode(Start(model=asked)), *audio(1), STOP)
+        await Connection(channel, service).run()
+        await service.close()
+        assert [message.model for message in channel.sent if isinstance(message, Ready)] == [chosen]
+
+    run(work())
+
+
 def test_a_language_is_refused_with_those_that_the_model_knows() -> None:
     channel = converse(FakeEngine([said("one")]), encode(Start(language="zh")))
     error = channel.sent[-1]
