@@ -13,6 +13,7 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import h11
 import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -44,6 +45,16 @@ class _HttpProtocol(H11Protocol):
         """As uvicorn's."""
         self._patience.cancel()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """As uvicorn's, which trips over what is no request behind one that has no answer yet, or has had its last."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True  # what its answer would have been is not said any more
+            self.cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
 
     def _give_up(self) -> None:
         if self.cycle is None and self.transport.get_protocol() is self:

@@ -65,7 +65,8 @@ def fuzz_server(sequences: int, seed: int) -> str:
         server.process.terminate()
         assert server.process.wait(30) == 0
         reading.join()
-    assert not any("Traceback" in line for line in log), "".join(log)
+    traced = [index for index, line in enumerate(log) if "Traceback" in line]
+    assert not traced, f"{len(traced)} tracebacks, the first:\n{''.join(log[traced[0] - 5 : traced[0] + 60])}"
     assert after.threads <= before.threads + _MORE_THREADS, (str(before), str(after))
     assert after.files <= before.files + _MORE_FILES, (str(before), str(after))
     assert after.mib <= before.mib + _MORE_MIB, (str(before), str(after))

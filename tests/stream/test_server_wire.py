@@ -3,6 +3,7 @@
 import random
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -114,6 +115,45 @@ def test_pings_of_who_does_not_read_do_not_heap_up(server: ServerProcess) -> Non
         for _ in range(300):  # 150 MiB
             raw.sendall(pings)
         assert resident_mib(server) < before + 30
+
+
+REQUEST = b"GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+GARBAGE = b"\x00\x01\xff\r\n\r\n"
+BROKEN_BODY = (
+    b"POST /v1/pull/digits HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nxyz\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.002, 0.1])
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [GARBAGE],
+        [GARBAGE, GARBAGE],
+        [REQUEST % b"/health" + GARBAGE],
+        [REQUEST % b"/none" + GARBAGE],
+        [REQUEST % b"/health", GARBAGE],
+        [REQUEST % b"/v1/stream" + GARBAGE, GARBAGE],
+        [REQUEST % b"/health" + REQUEST % b"/none" + GARBAGE, REQUEST % b"/health"],
+        [BROKEN_BODY],
+        [BROKEN_BODY, GARBAGE],
+        [b"HEAD /health HTTP/1.0\r\n\r\n" + GARBAGE],
+    ],
+)
+def test_requests_that_are_none_behind_others_end_the_connection_and_nothing_else(
+    server: ServerProcess, pieces: list[bytes], pause_s: float
+) -> None:
+    host, port = urlsplit(server.url).netloc.split(":")
+    for _ in range(10):
+        with socket.create_connection((host, int(port)), timeout=30) as raw, suppress(ConnectionError):
+            for piece in pieces:
+                raw.sendall(piece)
+                time.sleep(pause_s)
+            answer = b""
+            while more := raw.recv(1 << 16):
+                answer += more
+            assert answer.startswith(b"HTTP/1.1 ")
+            assert len(answer) < 4_000
 
 
 def test_a_handshake_that_is_under_way_when_the_server_stops_is_no_fault() -> None:
