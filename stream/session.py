@@ -6,9 +6,10 @@
 
 While a segment is open, partial requests ask for a decode of what is there. The first comes after 480 ms of speech; how
 soon the next one follows depends on how long the last one took, so that partials never take more than a share of the
-engine; and none is made until there is new speech. A partial covers at most the last 8 s: before that, the words are
-committed already, so its cost is bounded however long the segment is. Where a streaming engine gives the partials, a
-request holds only what is new of the segment, and the engine's answer is the whole of it so far.
+engine, and on how much there is to decode, so that a long segment costs what a short one does; and none is made until
+there is new speech. A partial covers at most the last 5 s: before that, the words are committed already. Where a
+streaming engine gives the partials, a request holds only what is new of the segment, and the engine's answer is the
+whole of it so far.
 
 When a segment ends, one final request asks for all of it, cut exactly as the file transcriber cuts it, and its answer
 is the only final of that segment. Finals come out in the order of the stream. An engine that writes token by token can
@@ -54,9 +55,11 @@ class LiveConfig:
     """Of speech, before the first partial of a segment."""
     partial_interval_ms: int = 320
     """Of audio between partials, at least."""
+    interval_of_window: float = 0.125
+    """Of what a partial decodes, so long at least to the next."""
     engine_share: float = 0.35
     """Of the time, at most, that the partials of one session keep a lane busy."""
-    window_ms: int = 8_000
+    window_ms: int = 5_000
     """The longest end of a segment that a partial decodes."""
     max_segment_ms: int = 20_000
     """As in VadConfig: nothing is committed that a forced cut may still move to the next segment."""
@@ -116,7 +119,7 @@ class Session:
         self._live: deque[LiveSegment] = deque()  # in order; the last one is open while _open says so
         self._open = False
         self._next_id = 0
-        self._interval_frames = config.partial_interval_ms // _FRAME_MS
+        self._pace_frames = config.partial_interval_ms // _FRAME_MS  # between partials, as the engine can
 
     @property
     def finals_pending(self) -> int:
@@ -208,7 +211,7 @@ class Session:
         speech = self._detector.speech_frames
         first = live.speech_at_request == 0
         due = speech * _FRAME_MS >= self.config.first_partial_ms if first else speech > live.speech_at_request
-        if not due or (not first and end_frame - live.asked_at_frame < self._interval_frames):
+        if not due or (not first and end_frame - live.asked_at_frame < self._interval_frames(live, end_frame)):
             return None
         live.speech_at_request = speech
         live.asked_at_frame = end_frame
@@ -224,6 +227,13 @@ class Session:
             end_ms=end_frame * _FRAME_MS,
             features=lfr.stack(frames, front_end.lfr_m, front_end.lfr_n),
         )
+
+    def _interval_frames(self, live: LiveSegment, end_frame: int) -> int:
+        """Between the last partial and the next."""
+        if self._partials.streaming:
+            return self._pace_frames
+        window_frames = end_frame - self._window_start(live, end_frame)
+        return max(self._pace_frames, int(window_frames * self.config.interval_of_window))
 
     def _next_request(self, live: LiveSegment, front_end: FrontEnd, end_frame: int) -> DecodeRequest:
         """What is new of the open segment."""
@@ -253,9 +263,7 @@ class Session:
     def _apply_partial(
         self, live: LiveSegment, request: DecodeRequest, hypothesis: Hypothesis, took_ms: float
     ) -> list[LiveTranscript]:
-        self._interval_frames = (
-            max(self.config.partial_interval_ms, int(took_ms / self.config.engine_share)) // _FRAME_MS
-        )
+        self._pace_frames = max(self.config.partial_interval_ms, int(took_ms / self.config.engine_share)) // _FRAME_MS
         if request.end_ms <= live.answered_until_ms:  # lanes may answer in another order
             return []
         live.answered_until_ms = request.end_ms

@@ -121,19 +121,33 @@ def test_no_partial_is_made_outside_of_segments_or_when_they_are_off() -> None:
     assert [request.is_final for request in requests(run(session, silence(5)))] == [True]
 
 
-def test_the_cadence_follows_the_speed_of_the_engine() -> None:
-    def partials(took_ms: float) -> int:
-        session = Session(ScriptedDetector([(0, 15 * SECOND)]), FRONT, LiveConfig())
-        count = 0
-        for step in run(session, silence(16)):
-            if isinstance(step, DecodeRequest) and not step.is_final:
-                count += 1
-                session.decoded(step, answer(step, "a b c"), took_ms)
-        return count
+def answered_partials(session: Session, took_ms: float) -> list[DecodeRequest]:
+    """Those of 15 s of speech."""
+    found = []
+    for step in run(session, silence(16)):
+        if isinstance(step, DecodeRequest) and not step.is_final:
+            found.append(step)
+            session.decoded(step, answer(step, "a b c"), took_ms)
+    return found
 
-    quick, slow = partials(10), partials(700)
-    assert quick == pytest.approx(15_000 / 320, abs=3)
-    assert slow == pytest.approx(15_000 / (700 / 0.35), abs=2)
+
+def fifteen_seconds() -> Session:
+    return Session(ScriptedDetector([(0, 15 * SECOND)]), FRONT, LiveConfig())
+
+
+def test_the_cadence_follows_the_speed_of_the_engine() -> None:
+    assert len(answered_partials(fifteen_seconds(), 700)) == pytest.approx(15_000 / (700 / 0.35), abs=2)
+
+
+def test_the_more_there_is_to_decode_the_longer_it_is_to_the_next_partial() -> None:
+    """So that the seconds decoded for a second of speech are as good as bounded."""
+    requests = answered_partials(fifteen_seconds(), 10)
+    for before, after in pairwise(requests):
+        window_ms = after.end_ms - after.start_ms
+        assert after.end_ms - before.end_ms == pytest.approx(max(320, window_ms / 8), abs=20)  # a block
+    for until_ms in (3000, 8000, 15_000):
+        decoded_ms = sum(each.end_ms - each.start_ms for each in requests if each.end_ms <= until_ms)
+        assert decoded_ms <= 8 * until_ms
 
 
 def test_a_partial_never_covers_more_than_its_window() -> None:
