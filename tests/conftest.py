@@ -20,6 +20,7 @@ from liveasr.gguf_file import GgufFile
 from liveasr.vad import weights
 from liveasr.vad.weights import FsmnWeights
 from tests.command import Run, runs
+from tests.file_server import Served, serving
 
 TESTS = Path(__file__).resolve().parent
 SHARED_VARIABLE = "LIVEASR_SHARED"
@@ -65,6 +66,13 @@ def fsmn() -> FsmnWeights:
     """The weights of the VAD that ships with the package."""
     with GgufFile(store.built_in(store.VAD_MODEL)) as file:
         return weights.load(file)
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    """A web server that answers with the built-in model, whatever it is asked for."""
+    with serving(store.built_in("digits").read_bytes()) as server:
+        yield server
 
 
 @pytest.fixture

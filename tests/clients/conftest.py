@@ -6,11 +6,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Playwright, expect, sync_playwright
 
-from liveasr import store
 from tests.browser import Visit, chromium
 from tests.clients.page import LISTEN_TO_STATUS, LISTEN_TO_VOICE, Scripted
-from tests.file_server import Served, serving
-from tests.models import register
+from tests.file_server import Served
 from tests.pulls import let_fetch
 from tests.scripted import ScriptedServer
 from tests.servers import ServerProcess
@@ -53,18 +51,9 @@ def scripted(visit: Visit) -> Iterator[Scripted]:
 
 
 @pytest.fixture
-def served() -> Iterator[Served]:
-    with serving(store.built_in("digits").read_bytes()) as source:
-        yield source
-
-
-@pytest.fixture
 def folder(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the server installs models; it knows `mine` and `other`, which are the built-in one under other names."""
-    models = let_fetch(monkeypatch, tmp_path)
-    for name in ("mine", "other"):
-        register(f'url = "{served.url}/{name}.gguf", size-bytes = {len(served.content)}', name=name)
-    return models
+    return let_fetch(monkeypatch, tmp_path, served, sizes_known=True)
 
 
 @pytest.fixture
