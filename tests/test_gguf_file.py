@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from liveasr import store
 from liveasr.errors import ModelFileError
-from liveasr.gguf_file import DEFAULT_ALIGNMENT, MAX_ENTRIES, MAX_STRINGS, TENSOR_TYPES, GgufFile, peek_architecture
+from liveasr.gguf_file import GgufFile
+from liveasr.gguf_header import DEFAULT_ALIGNMENT, MAX_ENTRIES, MAX_STRINGS, TENSOR_TYPES, peek_architecture
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
 TYPE_F32, TYPE_F16, TYPE_Q8_0, TYPE_Q4_K = 0, 1, 8, 12
