@@ -49,6 +49,18 @@ def data() -> Path:
 
 
 @pytest.fixture(scope="session")
+def clean(data: Path) -> Path:
+    """Three strings of digits, without noise."""
+    return data / "digits-clean.wav"
+
+
+@pytest.fixture(scope="session")
+def noisy(data: Path) -> Path:
+    """Three others, with noise."""
+    return data / "digits-noisy.wav"
+
+
+@pytest.fixture(scope="session")
 def golden() -> Path:
     """What the reference makes of them."""
     return TESTS / "golden"
