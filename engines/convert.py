@@ -28,7 +28,8 @@ from liveasr.engines.qwen3_folder import Qwen3Folder
 from liveasr.engines.release_papers import provenance_of
 from liveasr.engines.weight_files import Weights, open_weights
 from liveasr.errors import ModelFileError
-from liveasr.gguf_file import MAX_DIMS, MAX_NAME_BYTES, GgufFile
+from liveasr.gguf_file import GgufFile
+from liveasr.gguf_header import MAX_DIMS, MAX_NAME_BYTES
 from liveasr.provenance import UNKNOWN, Provenance
 from liveasr.types import Float32Array
 

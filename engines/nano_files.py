@@ -12,7 +12,8 @@ from pathlib import Path
 
 from liveasr import store
 from liveasr.errors import ModelError, ModelFileError
-from liveasr.gguf_file import GgufFile, peek_architecture
+from liveasr.gguf_file import GgufFile
+from liveasr.gguf_header import peek_architecture
 
 PACKED = "language_model.gguf"
 """The tensor that is a whole language model file, byte by byte."""

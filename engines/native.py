@@ -24,7 +24,8 @@ from liveasr.engines.fast_graph import FastGraph
 from liveasr.engines.graph import Graph, Tensor
 from liveasr.engines.kernels import kernels
 from liveasr.errors import EngineError
-from liveasr.gguf_file import GgufFile, TensorInfo
+from liveasr.gguf_file import GgufFile
+from liveasr.gguf_header import TensorInfo
 from liveasr.types import Float32Array
 
 _F32, _F16, _I32 = 0, 1, 26  # enum ggml_type

@@ -27,7 +27,8 @@ from liveasr.engines.gguf_output import (
 from liveasr.engines.layouts import LAYOUTS, Layout
 from liveasr.engines.tensor_errors import TensorClass, tensor_classes
 from liveasr.errors import ModelFileError, UsageError
-from liveasr.gguf_file import GgufFile, TensorInfo
+from liveasr.gguf_file import GgufFile
+from liveasr.gguf_header import TensorInfo
 from liveasr.types import Float32Array
 
 QuantizedType: TypeAlias = Literal["f16", "q8_0", "q6_K", "q5_K", "q4_K", "q4_K_mix"]

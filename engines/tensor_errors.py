@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import gguf
 import numpy as np
 
-from liveasr.gguf_file import GgufFile, TensorInfo
+from liveasr.gguf_file import GgufFile
+from liveasr.gguf_header import TensorInfo
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,14 @@ import pytest
 from liveasr import cli
 
 NOTICE = "liveasr: 'digits' is a demonstration"
+DIGITS = ("transcribe", "--model", "digits")
+# What that hears in digits-clean.wav, and how it is printed.
+CLEAN = ("three one four", "one five nine two", "six five")
+CLEAN_TEXT = """\
+[00:00.250 --> 00:02.150]  three one four
+[00:02.790 --> 00:05.150]  one five nine two
+[00:05.830 --> 00:07.510]  six five
+"""
 
 
 @dataclass(frozen=True, slots=True)

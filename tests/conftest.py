@@ -20,6 +20,7 @@ from liveasr.gguf_file import GgufFile
 from liveasr.vad import weights
 from liveasr.vad.weights import FsmnWeights
 from tests.command import Run, runs
+from tests.file_server import Served, serving
 
 TESTS = Path(__file__).resolve().parent
 SHARED_VARIABLE = "LIVEASR_SHARED"
@@ -48,6 +49,18 @@ def data() -> Path:
 
 
 @pytest.fixture(scope="session")
+def clean(data: Path) -> Path:
+    """Three strings of digits, without noise."""
+    return data / "digits-clean.wav"
+
+
+@pytest.fixture(scope="session")
+def noisy(data: Path) -> Path:
+    """Three others, with noise."""
+    return data / "digits-noisy.wav"
+
+
+@pytest.fixture(scope="session")
 def golden() -> Path:
     """What the reference makes of them."""
     return TESTS / "golden"
@@ -65,6 +78,13 @@ def fsmn() -> FsmnWeights:
     """The weights of the VAD that ships with the package."""
     with GgufFile(store.built_in(store.VAD_MODEL)) as file:
         return weights.load(file)
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    """A web server that answers with the built-in model, whatever it is asked for."""
+    with serving(store.built_in("digits").read_bytes()) as server:
+        yield server
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from liveasr.gguf_file import GgufFile, MetadataValue
+from liveasr.gguf_file import GgufFile
+from liveasr.gguf_header import MetadataValue
 from liveasr.types import Float32Array
 
 Metadata: TypeAlias = Mapping[str, MetadataValue | None]

@@ -48,11 +48,6 @@ def server() -> Iterator[str]:
         yield process.url
 
 
-@pytest.fixture
-def clean(data: Path) -> Path:
-    return data / "digits-clean.wav"
-
-
 def start(*arguments: object, token: str = "", **settings: Any) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "liveasr", *map(str, arguments)]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}

@@ -1,7 +1,6 @@
 """A model that is named is fetched on its first use, unless that is forbidden."""
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,14 +9,7 @@ from liveasr import first_use, options, serving, store
 from liveasr.engines.base import DecodeOptions
 from liveasr.errors import FetchError, ModelNotFoundError
 from tests.file_server import Served
-from tests.file_server import serving as file_server
 from tests.models import register
-
-
-@pytest.fixture
-def served() -> Iterator[Served]:
-    with file_server(store.built_in("digits").read_bytes()) as server:
-        yield server
 
 
 @pytest.fixture

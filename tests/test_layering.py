@@ -27,6 +27,7 @@ FRONT_DOOR = (
     "liveasr.types",
     "liveasr.errors",
     "liveasr.gguf_file",
+    "liveasr.gguf_header",
     "liveasr.model_registry",
     "liveasr.store",
     "liveasr.provenance",
@@ -34,7 +35,10 @@ FRONT_DOOR = (
     "liveasr.__version__",
 )
 
-# What the command line runs.
+# The command line in words, which answers --help.
+COMMAND_LINE = ("liveasr.cli", "liveasr.cli_models", "liveasr.cli_bench", "liveasr.cli_options")
+
+# What it runs.
 COMMANDS = (
     "liveasr.commands",
     "liveasr.captioning",
@@ -61,17 +65,22 @@ MAY_IMPORT = {
     "liveasr.errors": (),
     "liveasr.models": (),
     "liveasr.visible": (),
-    "liveasr.gguf_file": ("liveasr.types", "liveasr.errors"),
+    "liveasr.gguf_header": ("liveasr.errors",),
+    "liveasr.gguf_file": ("liveasr.types", "liveasr.errors", "liveasr.gguf_header"),
     "liveasr.model_registry": ("liveasr.errors",),
     "liveasr.provenance": ("liveasr.gguf_file",),
     "liveasr.store": (
         "liveasr.types",
         "liveasr.errors",
         "liveasr.gguf_file",
+        "liveasr.gguf_header",
         "liveasr.model_registry",
         "liveasr.models",
     ),
-    "liveasr.cli": (*FRONT_DOOR, *COMMANDS, *(f"liveasr.{room}" for room in ROOMS)),
+    "liveasr.cli": (*FRONT_DOOR, *COMMAND_LINE, *COMMANDS, *(f"liveasr.{room}" for room in ROOMS)),
+    "liveasr.cli_models": (*FRONT_DOOR, "liveasr.cli_options", *COMMANDS),
+    "liveasr.cli_bench": (*FRONT_DOOR, "liveasr.cli_options", *COMMANDS),
+    "liveasr.cli_options": (),
     **{command: (*FRONT_DOOR, *BESIDE_COMMANDS, *(f"liveasr.{room}" for room in ROOMS)) for command in COMMANDS},
     "liveasr.pulling": (*FRONT_DOOR, "liveasr.model_list", "liveasr.clients"),
     "liveasr.options": (*FRONT_DOOR, "liveasr.first_use", *(f"liveasr.{room}" for room in ROOMS)),
@@ -81,9 +90,9 @@ MAY_IMPORT = {
     "liveasr": (),
 }
 
-# The command line answers --help before it loads anything: at import time it may load only what `import liveasr` has
-# loaded, and how its messages are shown.
-EAGER_IN_CLI = ("liveasr.errors", "liveasr.visible", "liveasr.__version__")
+# The command line answers --help before it loads anything: at import time it may load only itself, what
+# `import liveasr` has loaded, and how its messages are shown.
+EAGER_IN_COMMAND_LINE = (*COMMAND_LINE, "liveasr.errors", "liveasr.visible", "liveasr.__version__")
 
 SOCKETS = ("liveasr.stream.server", "liveasr.clients")
 
@@ -206,7 +215,7 @@ def violations(module: str, source: str) -> list[str]:
         if below(item.name, ("liveasr",)):
             if not below(item.name, allowed):
                 found.append(f"{where} may not import {item.name}")
-            elif module == "liveasr.cli" and not item.lazy and not below(item.name, EAGER_IN_CLI):
+            elif module in COMMAND_LINE and not item.lazy and not below(item.name, EAGER_IN_COMMAND_LINE):
                 found.append(f"{where} may import {item.name} only inside a function")
         for package, homes in ONLY_IN.items():
             if below(item.name, (package,)) and not below(module, homes):
@@ -283,6 +292,9 @@ BAD = [
     ("liveasr.cli", "import asyncio", "may not import asyncio"),
     ("liveasr.cli", "from liveasr.stream import session", "only inside a function"),
     ("liveasr.cli", "from liveasr.store import find", "only inside a function"),
+    ("liveasr.cli_models", "from liveasr.store import find", "only inside a function"),
+    ("liveasr.cli_models", "from liveasr.cli import main", "may not import liveasr.cli"),
+    ("liveasr.cli_options", "def f() -> None:\n    import liveasr.store", "may not import liveasr.store"),
     ("liveasr.cli", "try:\n    import liveasr.engines.native\nexcept OSError:\n    pass", "only inside a function"),
     ("liveasr.cli", "if DEBUG:\n    import liveasr.vad.fsmn", "only inside a function"),
     ("liveasr.cli", "if TYPE_CHECKING:\n    pass\nelse:\n    import liveasr.vad.fsmn", "only inside a function"),
@@ -357,6 +369,17 @@ def probe(*modules: str, cwd: Path) -> FirstLoader:
 
 def test_importing_liveasr_loads_no_native_library(tmp_path: Path) -> None:
     assert probe("liveasr", cwd=tmp_path) == {}
+
+
+def test_the_command_line_is_imported_without_anything_that_takes_long() -> None:
+    script = "import liveasr.cli, sys; print(*sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-I", "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    loaded = result.stdout.split()
+    assert {"click", *COMMAND_LINE} <= {*loaded}
+    assert not {"numpy", "asyncio", "httpx", "msgspec", "rich"} & {*loaded}
+    assert [name for name in loaded if below(name, tuple(f"liveasr.{room}" for room in ROOMS))] == []
 
 
 def test_every_module_can_be_imported_without_loading_a_recogniser_library(tmp_path: Path) -> None:

@@ -24,11 +24,6 @@ NEEDS_LLAMA = pytest.mark.skipif(find_spec("llama_cpp") is None, reason="llama-c
 
 
 @pytest.fixture
-def clean(data: Path) -> Path:
-    return data / "digits-clean.wav"
-
-
-@pytest.fixture
 def output(tmp_path: Path) -> Path:
     (tmp_path / "out").mkdir()
     return tmp_path / "out" / "smaller.gguf"

@@ -9,7 +9,8 @@ from pathlib import Path
 from platformdirs import user_config_path, user_data_path
 
 from liveasr.errors import ModelError, ModelNotFoundError, RegistryError
-from liveasr.gguf_file import GgufFile, peek_architecture
+from liveasr.gguf_file import GgufFile
+from liveasr.gguf_header import peek_architecture
 from liveasr.model_registry import RegisteredFile, RegisteredModel, parse
 
 FOLDER_VARIABLE = "LIVEASR_MODELS"

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,6 @@ from liveasr.stream.segmenter import Segment
 from liveasr.types import SAMPLES_PER_MS, Float32Array
 from liveasr.vad.config import VadConfig
 
-_BLOCK_BYTES = 1 << 20
 _LABEL_COLUMNS = 10
 _LEAST_COSINE = {"f32": 0.99999, "f16": 0.9999, "bf16": 0.9999}
 _LEAST_COSINE_OF_BLOCKS = 0.99
@@ -88,17 +88,18 @@ def _checks(path: Path, threads: int | None) -> Iterator[Check]:
         return
     engine = open_engine(path, threads)
     try:
-        plain = plain_lane(engine)
-        yield _arithmetic(engine, plain, known, least)
+        plain, options = plain_lane(engine), DecodeOptions()
+        recognizer = Recognizer(engine, options)
+        features_of_segments = [recognizer.features(segment) for segment in known.segments]
+        yield _arithmetic(engine, plain, features_of_segments[0], least)
         texts = []
         ids, changed = 0, 0
-        for segment in known.segments:
-            features = Recognizer(engine, DecodeOptions()).features(segment)
-            heard = engine.decode(features, DecodeOptions())
+        for features in features_of_segments:
+            heard = engine.decode(features, options)
             texts.append(heard.text)
             if not is_nano:  # whose language model would run twice, on llama.cpp each time
                 ids += len(heard.token_ids)
-                changed += changes(plain.decode(features, DecodeOptions()).token_ids, heard.token_ids)
+                changed += changes(plain.decode(features, options).token_ids, heard.token_ids)
         if not is_nano:
             yield Check("ids", f"{changed} of {ids} other than by plain arithmetic", passed=None)
     finally:
@@ -115,12 +116,9 @@ def _least_cosine(file: GgufFile) -> float:
 
 
 def _checksum(path: Path) -> Check:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
+        found = hashlib.file_digest(file, "sha256").hexdigest()
     expected = _registered_sha256(path)
-    found = digest.hexdigest()
     if expected is None:
         return Check("sha256", f"{found} (the registry has none to compare it with)", passed=None)
     if found == expected:
@@ -129,11 +127,10 @@ def _checksum(path: Path) -> Check:
 
 
 def _registered_sha256(path: Path) -> str | None:
-    for model in store.registry().values():
-        for files in model.variants.values():
-            for file in files:
-                if file.sha256 and store.installed_path(file).exists() and store.installed_path(file).samefile(path):
-                    return file.sha256
+    model = store.model_of(path)
+    for file in chain.from_iterable(model.variants.values() if model else ()):
+        if file.sha256 and store.is_installed([file]) and store.installed_path(file).samefile(path):
+            return file.sha256
     return None
 
 
@@ -153,9 +150,8 @@ def _where(known: _KnownInput) -> Check:
     return Check("speech", f"{words}; the reference finds it at {known.segments_ms} ms", passed=False)
 
 
-def _arithmetic(engine: Engine, plain: Engine, known: _KnownInput, least: float) -> Check:
+def _arithmetic(engine: Engine, plain: Engine, features: Float32Array, least: float) -> Check:
     options = DecodeOptions()
-    features = Recognizer(engine, options).features(known.segments[0])
     ours, theirs = engine.encode(features, options), plain.encode(features, options)
     lowest = _lowest_cosine(ours, theirs)
     words = f"lowest cosine {lowest:.7f} over {len(ours)} frames of the encoder to plain arithmetic; at least {least}"

@@ -1,4 +1,7 @@
-"""The page in Chromium, which hears a recording, with a server of its own for each module."""
+"""What tests of the clients ask for.
+
+The page in Chromium hears a recording, with a server of its own for each module.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,14 +9,15 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Playwright, expect, sync_playwright
 
-from liveasr import store
+from liveasr.clients import backoff, line
+from liveasr.types import Float32Array
 from tests.browser import Visit, chromium
 from tests.clients.page import LISTEN_TO_STATUS, LISTEN_TO_VOICE, Scripted
-from tests.file_server import Served, serving
-from tests.models import register
+from tests.file_server import Served
 from tests.pulls import let_fetch
 from tests.scripted import ScriptedServer
 from tests.servers import ServerProcess
+from tests.sounds import load
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +36,22 @@ def playwright() -> Iterator[Playwright]:
 def browser(playwright: Playwright, data: Path) -> Iterator[Browser]:
     with chromium(playwright, data / "digits-clean.wav") as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def clean(data: Path) -> Float32Array:
+    """Three segments: 250-2150, 2790-5150, 5830-7510 ms."""
+    return load(data / "digits-clean.wav")
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Breaks are noticed and mended within tenths of a second, so that many fit into a test."""
+    monkeypatch.setattr(line, "SILENCE_S", 0.6)
+    monkeypatch.setattr(line, "CONNECT_S", 1.5)
+    monkeypatch.setattr(line, "PING_S", 0.1)
+    monkeypatch.setattr(backoff, "FIRST_S", 0.02)
+    monkeypatch.setattr(backoff, "LONGEST_S", 0.2)
 
 
 @pytest.fixture
@@ -53,18 +73,9 @@ def scripted(visit: Visit) -> Iterator[Scripted]:
 
 
 @pytest.fixture
-def served() -> Iterator[Served]:
-    with serving(store.built_in("digits").read_bytes()) as source:
-        yield source
-
-
-@pytest.fixture
 def folder(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the server installs models; it knows `mine` and `other`, which are the built-in one under other names."""
-    models = let_fetch(monkeypatch, tmp_path)
-    for name in ("mine", "other"):
-        register(f'url = "{served.url}/{name}.gguf", size-bytes = {len(served.content)}', name=name)
-    return models
+    return let_fetch(monkeypatch, tmp_path, served, sizes_known=True)
 
 
 @pytest.fixture

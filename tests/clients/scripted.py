@@ -14,6 +14,8 @@ from liveasr.stream.messages import (
     Audio,
     ClientMessage,
     Done,
+    Flush,
+    Flushed,
     Limits,
     ModelInfo,
     Ready,
@@ -76,6 +78,18 @@ class Client:
         with contextlib.suppress(ConnectionClosed):
             await self.until(Stop)
             await self.connection.recv()
+
+
+async def received(client: Client, **limits: Any) -> list[ClientMessage | Audio]:
+    """Serve a new session to its end, when it says stop; everything it says."""
+    await client.welcome(**limits)
+    said = [await client.next()]
+    while said[-1] != Stop():
+        if said[-1] == Flush():
+            await client.tell(Flushed())
+        said.append(await client.next())
+    await client.done()
+    return said
 
 
 Script: TypeAlias = Callable[[Client], Awaitable[Any]]

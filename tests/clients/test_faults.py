@@ -1,7 +1,7 @@
 """What goes wrong around the program, which runs as a process of its own: each fault gives a clear line, an exit code,
 and nothing is lost that was heard.
 
-What depends on options alone, and what is printed, stands in test_cli.py.
+What depends on options alone, and what is printed, stands in test_cli_transcribe.py.
 """
 
 import json

@@ -15,13 +15,7 @@ from liveasr.types import SAMPLE_RATE_HZ, Float32Array, Transcript
 from liveasr.vad.config import VadConfig
 from liveasr.vad.weights import FsmnWeights
 from tests.fakes import FakeEngine, said
-from tests.sounds import load, silence
-
-
-@pytest.fixture
-def clean(data: Path) -> Float32Array:
-    """Three segments: 250-2150, 2790-5150, 5830-7510 ms."""
-    return load(data / "digits-clean.wav")
+from tests.sounds import silence
 
 
 def hears(text: str) -> Recognizer:

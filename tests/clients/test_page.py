@@ -1,6 +1,4 @@
-"""The page in Chromium, which hears a recording: with the real server and the built-in model, and, for what a server
-seldom does, with one that says what it is told to.
-"""
+"""The page in Chromium, which hears a recording, with the real server and the built-in model."""
 
 import re
 import threading
@@ -15,16 +13,15 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 import srt
-from playwright.sync_api import Browser, Playwright, expect
+from playwright.sync_api import Browser, expect
 
-from tests.browser import Visit, chromium
+from tests.browser import Visit
 from tests.clients.page import (
     CONTRAST,
     HEARD,
     LISTEN_TO_VOICE,
     PHONE,
     TOO_SMALL,
-    Scripted,
     expect_state,
     listen_to_all,
     said,
@@ -32,7 +29,6 @@ from tests.clients.page import (
     texts,
 )
 from tests.proxy import Proxy
-from tests.scripted import wait_until
 from tests.servers import ServerProcess
 
 # What was spoken, with the real server
@@ -202,185 +198,6 @@ def test_languages_are_named_in_their_own_scripts(visit: Visit) -> None:
     expect(page.locator("#language")).to_be_enabled()
     names = page.locator("#language option").all_text_contents()
     assert names == ["自动 / Auto", "中文", "English", "粤语", "日本語", "한국어"]
-
-
-# What a server says
-
-
-def test_committed_and_tentative_text_differ_by_more_than_colour(scripted: Scripted) -> None:
-    session = scripted.start()
-    session.transcript(0, 1, "The first", " thing to", start_ms=61_000)
-    expect(scripted.page.locator(".committed").last).to_have_text("The first")
-    tentative = scripted.page.locator("#transcript .tentative")
-    expect(tentative).to_have_text("thing to")
-    expect(tentative).to_have_css("text-decoration-line", "underline")
-    expect(scripted.page.locator("#transcript time")).to_have_text("01:01")
-    assert texts(scripted.page) == ["The first thing to"]
-    assert said(scripted.page) == []
-
-
-def test_a_final_replaces_what_was_committed(scripted: Scripted) -> None:
-    session = scripted.start()
-    session.transcript(0, 1, "the furst", " think")
-    session.transcript(0, 2, "the furst think", " to")
-    session.final(0, "The first thing to settle.", language="en")
-    expect(segments(scripted.page)).to_have_count(1)
-    assert texts(scripted.page) == ["The first thing to settle."]
-    assert said(scripted.page) == ["The first thing to settle."]
-
-
-def test_an_empty_final_takes_the_segment_away(scripted: Scripted) -> None:
-    session = scripted.start()
-    session.transcript(0, 1, "", "hm")
-    expect(scripted.page.locator("#transcript li")).to_have_count(1)
-    session.final(0, "")
-    expect(scripted.page.locator("#transcript li")).to_have_count(0)
-    assert said(scripted.page) == []
-
-
-def test_finals_that_come_late_still_stand_in_order(scripted: Scripted) -> None:
-    session = scripted.start()
-    session.transcript(1, 1, "", "second", start_ms=2000)
-    session.final(0, "first")
-    expect(scripted.page.locator("#transcript li")).to_have_count(2)
-    assert texts(scripted.page) == ["first", "second"]
-
-
-def test_chinese_is_marked_as_chinese(scripted: Scripted) -> None:
-    session = scripted.start()
-    session.final(0, "大家好。", language="zh")
-    expect(scripted.page.locator("#transcript p")).to_have_attribute("lang", "zh")
-
-
-def test_messages_that_nobody_knows_are_ignored(scripted: Scripted) -> None:
-    session = scripted.start()
-    session.say("weather", sunny=True)
-    session.final(0, "still here", colour="green")
-    expect(segments(scripted.page)).to_have_text(["00:00still here"])
-    assert scripted.visit.complaints == []
-
-
-def test_stop_sends_stop_and_waits_for_the_last_words(scripted: Scripted) -> None:
-    session = scripted.start()
-    session.transcript(0, 1, "the last", " words")
-    scripted.page.click("#toggle")
-    wait_until(scripted.page, lambda: session.stopped)
-    expect_state(scripted.page, "finishing")
-    numbers = [number for number, _ in session.frames]
-    assert numbers == list(range(1, len(numbers) + 1))
-    session.final(0, "The last words.")
-    session.done()
-    expect_state(scripted.page, "idle")
-    assert texts(scripted.page) == ["The last words."]
-    assert len(scripted.server.sessions) == 1
-
-
-def test_start_tells_the_choices_and_a_rate_that_the_wire_knows(scripted: Scripted) -> None:
-    scripted.page.select_option("#language", "yue")
-    start = scripted.start().start
-    assert start is not None
-    assert (start["model"], start["language"], start["itn"]) == ("digits", "yue", True)
-    assert start["audio"]["rate_hz"] in {8000, 16000, 24000, 44100, 48000}
-
-
-def test_a_lag_is_told(scripted: Scripted) -> None:
-    session = scripted.start()
-    session.say("lag", lag_ms=2300)
-    expect(scripted.page.locator("#lag")).to_have_text("text 2 s behind")
-    session.say("overload", lag_ms=9200)
-    expect(scripted.page.get_by_text("The text is falling behind")).to_be_visible()
-    session.say("lag", lag_ms=200)
-    expect(scripted.page.locator("#lag")).to_be_empty()
-    expect(scripted.page.locator(".notice")).to_have_count(0)
-
-
-def test_a_failed_recogniser_ends_the_captions_with_its_message(scripted: Scripted) -> None:
-    session = scripted.start()
-    session.final(0, "what came before")
-    session.fail("engine_failed", "digits: out of memory", 4500)
-    expect_state(scripted.page, "error")
-    expect(scripted.page.locator("#notices")).to_contain_text("out of memory")
-    assert texts(scripted.page) == ["what came before"]
-    expect(scripted.page.locator("#toggle")).to_have_text("Start")
-    assert len(scripted.server.sessions) == 1
-
-
-# The microphone
-
-
-def fake_error(name: str) -> str:
-    return f'navigator.mediaDevices.getUserMedia = async () => {{ throw new DOMException("said so", "{name}"); }};'
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("NotAllowedError", "The microphone is not allowed"),
-        ("NotFoundError", "There is no microphone"),
-        ("NotReadableError", "Another program may be using it"),
-        ("TypeError", "said so"),
-    ],
-)
-def test_a_microphone_that_cannot_be_had_says_why(
-    browser: Browser, server: ServerProcess, name: str, words: str
-) -> None:
-    with Visit(browser, server.url, script=fake_error(name)) as visit:
-        page = visit.open()
-        page.click("#toggle")
-        expect_state(page, "error")
-        expect(page.locator("#notices")).to_contain_text(words)
-        expect(page.locator("#toggle")).to_have_text("Start")
-
-
-def test_a_person_who_denies_the_microphone_is_told_how_to_allow_it(
-    playwright: Playwright, data: Path, server: ServerProcess
-) -> None:
-    with (
-        chromium(playwright, data / "digits-clean.wav", allow_microphone=False) as browser,
-        Visit(browser, server.url) as visit,
-    ):
-        page = visit.open()
-        page.click("#toggle")
-        expect(page.locator("#notices")).to_contain_text("Allow it for this page")
-        expect_state(page, "error")
-
-
-def test_an_address_that_browsers_do_not_trust_names_the_way_out(playwright: Playwright, data: Path) -> None:
-    elsewhere = "--host-resolver-rules=MAP liveasr.test 127.0.0.1"
-    with (
-        ServerProcess("--allow-origin", "http://liveasr.test") as server,
-        chromium(playwright, data / "digits-clean.wav", elsewhere) as browser,
-        Visit(browser, server.url.replace("127.0.0.1", "liveasr.test")) as visit,
-    ):
-        page = visit.open()
-        expect(page.locator("#notices")).to_contain_text(f"http://localhost:{urlsplit(server.url).port}")
-        expect(page.locator("#privacy")).to_contain_text("liveasr.test")
-
-
-def test_a_microphone_that_is_unplugged_ends_the_captions_cleanly(browser: Browser, server: ServerProcess) -> None:
-    keep_tracks = """const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
-        navigator.mediaDevices.getUserMedia = async (...wanted) => (window.stream = await ask(...wanted));"""
-    with Visit(browser, server.url, script=keep_tracks) as visit:
-        page = visit.open()
-        page.click("#toggle")
-        expect(segments(page)).to_have_count(1)
-        page.evaluate("window.stream.getAudioTracks()[0].dispatchEvent(new Event('ended'))")
-        expect(page.locator("#notices")).to_contain_text("The microphone is gone")
-        expect_state(page, "error")
-        assert texts(page)[0] == HEARD[0]
-
-
-def test_silence_is_remarked_on(browser: Browser, server: ServerProcess) -> None:
-    silence = """const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
-        navigator.mediaDevices.getUserMedia = async (...wanted) => {
-          const stream = await ask(...wanted);
-          stream.getAudioTracks()[0].enabled = false;
-          return stream;
-        };"""
-    with Visit(browser, server.url, script=silence) as visit:
-        page = visit.open()
-        page.click("#toggle")
-        expect(page.locator("#notices")).to_contain_text("Nothing is heard")
 
 
 # The server, before anything is said

@@ -3,80 +3,30 @@
 import asyncio
 import random
 import signal
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from http import HTTPStatus
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-import msgspec
 import numpy as np
 import pytest
-from websockets.asyncio.server import ServerConnection
-from websockets.http11 import Request, Response
 
-from liveasr.clients import backoff, line
 from liveasr.clients.ws import Disconnected, Output, Reconnected, RemoteStream, connect
-from liveasr.errors import LinkError, LiveasrError, WireError
-from liveasr.stream import messages
+from liveasr.errors import LinkError
 from liveasr.stream.live import Flushed
-from liveasr.stream.messages import (
-    CLOSE_CODES,
-    Ack,
-    AudioFormat,
-    Done,
-    Error,
-    Flush,
-    SpeechEnded,
-    SpeechStarted,
-    Start,
-    Stop,
-    VadSettings,
-    WireWord,
-    encode,
-)
-from liveasr.stream.messages import Transcript as WireTranscript
-from liveasr.types import Float32Array, LiveTranscript, SpeechEnd, SpeechStart, Transcript, Word
+from liveasr.stream.messages import Done, Start, VadSettings
+from liveasr.types import Float32Array, LiveTranscript, SpeechEnd, SpeechStart, Transcript
 from tests.chunking import pieces
 from tests.clients.faulty import CUTS, Proxy, proxy
-from tests.clients.scripted import Client, Script, scripted
+from tests.clients.talking import EXACT, SPOKEN, finals, heard, run
 from tests.servers import ServerProcess
-from tests.sounds import load, silence
 
-SPOKEN = ["three one four", "one five nine two", "six five"]
-EXACT = Start(audio=AudioFormat(encoding="f32le"))
-LIMIT_S = 60
-
-
-def run(work: Callable[[], Awaitable[Any]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(LIMIT_S):
-            await work()
-        await asyncio.sleep(0)
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    asyncio.run(bounded())
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Breaks are noticed and mended within tenths of a second, so that many fit into a test."""
-    monkeypatch.setattr(line, "SILENCE_S", 0.6)
-    monkeypatch.setattr(line, "CONNECT_S", 1.5)
-    monkeypatch.setattr(line, "PING_S", 0.1)
-    monkeypatch.setattr(backoff, "FIRST_S", 0.02)
-    monkeypatch.setattr(backoff, "LONGEST_S", 0.2)
+pytestmark = pytest.mark.usefixtures("impatient")
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     with ServerProcess() as process:
         yield process.url
-
-
-@pytest.fixture(scope="module")
-def clean(data: Path) -> Float32Array:
-    return load(data / "digits-clean.wav")
 
 
 @pytest.fixture(scope="module")
@@ -99,18 +49,6 @@ async def speak(stream: RemoteStream, samples: Float32Array, pace: float = 0) ->
         await stream.feed(block)
         await asyncio.sleep(0.02 / pace if pace else 0)
     await stream.finish()
-
-
-async def heard(stream: RemoteStream, outputs: list[Output] | None = None) -> list[Output]:
-    """All outputs; what comes before an error stands in the list that is given."""
-    outputs = [] if outputs is None else outputs
-    async for output in stream.outputs():
-        outputs.append(output)
-    return outputs
-
-
-def finals(outputs: list[Output]) -> list[Transcript]:
-    return [output.final for output in outputs if isinstance(output, LiveTranscript) and output.final]
 
 
 def assert_told_as_one_stream(outputs: list[Output]) -> None:
@@ -404,171 +342,5 @@ def test_callers_take_turns_while_one_waits_for_room(server: str, clean: Float32
             last = next(index for index, output in enumerate(outputs) if isinstance(output, Flushed))
             assert finals(outputs[last:]) == []
             assert " ".join(final.text for final in finals(outputs)).split().count("nine") == 4
-
-    run(work)
-
-
-# What servers never do in one's own tests, but do in the world.
-
-
-def in_turn(*scripts: Script) -> Script:
-    """A server that treats its first client so, and so on."""
-    left = iter(scripts)
-
-    async def script(client: Client) -> None:
-        await next(left)(client)
-
-    return script
-
-
-async def vanish(client: Client) -> None:
-    client.connection.transport.abort()
-
-
-async def greet_and_vanish(client: Client) -> None:
-    await client.welcome()
-    await client.next()
-    await vanish(client)
-
-
-def failing(code: Any) -> Script:
-    async def script(client: Client) -> None:
-        await client.next()
-        await client.connection.send(encode(Error(code=code, message="so it is", fatal=True)))
-        await client.connection.close(CLOSE_CODES[code])
-
-    return script
-
-
-async def finish_well(client: Client) -> None:
-    """Serve a new session to its end."""
-    start = await client.welcome()
-    assert start.model == "digits"  # as the first session had it, though it asked for none
-    await client.until(Stop)
-    await client.tell(Done(reason="stop", number=client.protocol.last_number, heard_ms=200, speech_ms=0, segments=0))
-
-
-@pytest.mark.parametrize(
-    "scripts",
-    [
-        [vanish, finish_well],
-        [failing("gone"), finish_well],
-        [failing("gone"), vanish, failing("overloaded"), failing("too_many_sessions"), finish_well],
-        [failing("shutdown"), failing("gone"), finish_well],
-    ],
-)
-def test_a_session_is_begun_anew_however_often_that_fails(scripts: list[Script]) -> None:
-    async def work() -> None:
-        turns = in_turn(greet_and_vanish, *scripts[:-1], failing("gone"), scripts[-1])
-        async with scripted(turns) as url, connect(url) as stream:
-            await stream.feed(silence(0.2))
-            await stream.finish()
-            assert [type(output) for output in await heard(stream)] == [Disconnected, Reconnected]
-            assert stream.summary == Done(reason="stop", number=2, heard_ms=200, speech_ms=0, segments=0)
-
-    run(work)
-
-
-@pytest.mark.parametrize("code", ["unsupported", "bad_message", "engine_failed"])
-def test_what_will_not_change_is_not_tried_again(code: Any) -> None:
-    async def work() -> None:
-        async with scripted(in_turn(greet_and_vanish, failing(code))) as url, connect(url) as stream:
-            await stream.feed(silence(0.2))
-            with pytest.raises(WireError, match=r"so it is$") as caught:
-                await heard(stream)
-            assert caught.value.code == code
-
-    run(work)
-
-
-@pytest.mark.parametrize(("status", "words"), [(401, "wants a token"), (403, "refuses"), (404, "there is nothing")])
-def test_a_server_that_does_not_let_one_in_any_more_is_told(status: int, words: str) -> None:
-    statuses = iter([None, 503, 429, status])
-
-    def answer(connection: ServerConnection, _request: Request) -> Response | None:
-        code = next(statuses)
-        return None if code is None else connection.respond(HTTPStatus(code), "")
-
-    async def work() -> None:
-        async with scripted(greet_and_vanish, process_request=answer) as url, connect(url) as stream:
-            await stream.feed(silence(0.2))
-            with pytest.raises(LiveasrError, match=words):
-                await heard(stream)
-            assert list(statuses) == []
-
-    run(work)
-
-
-def test_audio_that_ends_every_session_is_not_sent_for_ever() -> None:
-    async def poisoned(client: Client) -> None:
-        await client.welcome()
-        await client.next()
-        await client.tell(Error(code="internal", message="it hurts", fatal=True))
-
-    async def work() -> None:
-        async with scripted(poisoned) as url, connect(url) as stream:
-            await stream.feed(silence(0.2))
-            with pytest.raises(WireError, match="it hurts"):
-                await heard(stream)
-
-    run(work)
-
-
-def test_a_new_session_begins_where_the_audio_is_not_settled_and_is_told_as_the_same() -> None:
-    said = np.linspace(-0.5, 0.5, 16_000, dtype=np.float32)
-    begun: list[Any] = []
-
-    def partial(number: int, committed: str, tentative: str) -> WireTranscript:
-        return WireTranscript(
-            segment_id=0, revision=number, final=False, committed=committed, tentative=tentative, start_ms=0, end_ms=300
-        )
-
-    async def first(client: Client) -> None:
-        await client.welcome()
-        for _ in range(10):
-            await client.next()
-        await client.tell(
-            Ack(number=2, settled_ms=250, heard_ms=1000),
-            SpeechStarted(segment_id=0, start_ms=300),
-            msgspec.structs.replace(partial(1, "one", " two"), start_ms=300, end_ms=600),
-        )
-        await vanish(client)
-
-    async def second(client: Client) -> None:
-        await client.welcome()
-        begun.extend(await client.until(Flush))
-        await client.tell(
-            SpeechStarted(segment_id=0, start_ms=40),
-            partial(1, "", "won"),
-            partial(2, "", "one too"),
-            partial(3, "one", " two"),
-            SpeechEnded(segment_id=0, end_ms=600, forced_cut=False),
-            WireTranscript(segment_id=0, revision=4, final=True, committed="one two", tentative="", start_ms=40,
-                           end_ms=600, text="one two", words=(WireWord(text="one", start_ms=50, end_ms=100),)),
-            messages.Flushed(),
-        )  # fmt: skip
-        await client.until(Stop)
-        await client.tell(Done(reason="stop", number=8, heard_ms=750, speech_ms=560, segments=1))
-
-    async def work() -> None:
-        async with scripted(in_turn(first, failing("gone"), second)) as url, connect(url, EXACT) as stream:
-            await stream.feed(said)
-            await stream.flush()
-            await stream.finish()
-            outputs = [output for output in await heard(stream) if not isinstance(output, Disconnected | Reconnected)]
-        *frames, _flush = begun
-        assert b"".join(frame.payload for frame in frames) == said[250 * 16 :].tobytes()
-        assert [frame.number for frame in frames] == list(range(1, 9))
-        assert outputs == [
-            SpeechStart(4800, 16_000),
-            LiveTranscript(0, 1, "one", " two", 300, 600),
-            LiveTranscript(0, 2, "one", "", 250, 550),
-            LiveTranscript(0, 3, "one", " too", 250, 550),
-            LiveTranscript(0, 4, "one", " two", 250, 550),
-            SpeechEnd(850 * 16, 16_000),
-            LiveTranscript(0, 5, "one two", "", 290, 850, Transcript(0, "one two", (Word("one", 300, 350),), 290, 850)),
-            Flushed(),
-        ]
-        assert stream.summary == Done(reason="stop", number=10, heard_ms=1000, speech_ms=560, segments=1)
 
     run(work)

@@ -7,7 +7,7 @@ import pytest
 from liveasr.engines._library import ggml
 from liveasr.engines.k_quants import quantize_rows
 from liveasr.errors import EngineError
-from liveasr.gguf_file import TENSOR_TYPES
+from liveasr.gguf_header import TENSOR_TYPES
 from liveasr.types import Float32Array
 
 K_TYPES = {"q4_K": 12, "q5_K": 13, "q6_K": 14}

@@ -19,7 +19,8 @@ from liveasr.engines.paraformer import Paraformer
 from liveasr.engines.registry import open_engine
 from liveasr.engines.token_times import token_spans
 from liveasr.errors import EngineError, ModelFileError, UsageError
-from liveasr.gguf_file import GgufFile, MetadataValue
+from liveasr.gguf_file import GgufFile
+from liveasr.gguf_header import MetadataValue
 from liveasr.stream.fbank import OnlineFbank
 from liveasr.stream.lfr import stack
 from liveasr.types import Float32Array, Hypothesis

@@ -23,7 +23,8 @@ from liveasr.engines.paraformer_streaming import ParaformerStreaming
 from liveasr.engines.registry import open_engine
 from liveasr.engines.tokens import TimedPiece
 from liveasr.errors import EngineError, ModelFileError, UsageError
-from liveasr.gguf_file import GgufFile, MetadataValue
+from liveasr.gguf_file import GgufFile
+from liveasr.gguf_header import MetadataValue
 from liveasr.types import Float32Array, Hypothesis
 from tests.chunking import pieces, random_pieces
 from tests.engines.conftest import Converted

@@ -18,7 +18,8 @@ from liveasr.engines.ctc import collapse
 from liveasr.engines.registry import open_engine
 from liveasr.engines.sensevoice import SenseVoice, SenseVoiceModel
 from liveasr.errors import ModelFileError, UsageError
-from liveasr.gguf_file import GgufFile, MetadataValue
+from liveasr.gguf_file import GgufFile
+from liveasr.gguf_header import MetadataValue
 from liveasr.stream.fbank import OnlineFbank
 from liveasr.stream.lfr import stack
 from liveasr.types import Float32Array, Hypothesis, Language

@@ -15,7 +15,7 @@ import soundfile
 from liveasr import store
 from liveasr.stream.messages import Start
 from liveasr.stream.pcm import encode_pcm
-from tests.file_server import Served, as_hugging_face, refused, serving
+from tests.file_server import Served, as_hugging_face, refused
 from tests.models import register
 from tests.pulls import let_fetch, pulled
 from tests.servers import ServerProcess, finals, talk
@@ -26,18 +26,9 @@ TOKEN = "s3cret"  # noqa: S105 - of servers that live for one test
 
 
 @pytest.fixture
-def served() -> Iterator[Served]:
-    with serving(CONTENT) as server:
-        yield server
-
-
-@pytest.fixture
 def folder(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the server installs models; it knows `mine` and `other`, which are the built-in one under other names."""
-    models = let_fetch(monkeypatch, tmp_path)
-    for name in ("mine", "other"):
-        register(f'url = "{served.url}/{name}.gguf"', name=name)
-    return models
+    return let_fetch(monkeypatch, tmp_path, served, sizes_known=False)
 
 
 @pytest.fixture
