@@ -73,7 +73,8 @@ def plan(recordings: Sequence[Recording], formats: Sequence[Format], output: str
     the ending of an output file names it, and text is the default.
 
     Raises:
-        UsageError: several formats on stdout, two recordings for one file, or an output over its own recording.
+        UsageError: several formats on stdout, a file whose ending tells no format, two recordings for one file, or an
+            output over its own recording.
         OutputError: a file exists and may not be replaced, or stands where a folder is needed.
     """
     if output is None or output == "-":
@@ -82,6 +83,11 @@ def plan(recordings: Sequence[Recording], formats: Sequence[Format], output: str
         return [Job(recording.path, (((*formats, _DEFAULT_FORMAT)[0], None),)) for recording in recordings]
     path = Path(output)
     named = FORMAT_OF_SUFFIX.get(path.suffix.lower())
+    if path.suffix and not (named or formats or _is_folder(path) or output.endswith(os.sep)):
+        endings = ", ".join(FORMAT_OF_SUFFIX)
+        raise UsageError(
+            f"{path}: what is written there? {endings} tell it by their ending; else add --format, or a slash"
+        )
     if len(recordings) == 1 and len(formats) <= 1 and not (_is_folder(path) or output.endswith(os.sep)):
         jobs = [Job(recordings[0].path, (((*formats, named or _DEFAULT_FORMAT)[0], path),))]
     elif (_exists(path) or (named and not output.endswith(os.sep))) and not _is_folder(path):

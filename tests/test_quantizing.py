@@ -165,6 +165,14 @@ def test_a_file_that_exists_is_kept(run: Run, output: Path) -> None:
     assert run("models", "quantize", "digits", "q8_0", "-o", output, "--force").code == 0
 
 
+@pytest.mark.parametrize("name", ["new/", "model", "model.ggml"])
+def test_what_could_not_be_found_as_a_model_is_not_written(run: Run, tmp_path: Path, name: str) -> None:
+    result = run("models", "quantize", "digits", "q8_0", "-o", f"{tmp_path}/{name}")
+    assert (result.code, result.out) == (1, "")
+    assert result.complaint == f"liveasr: {tmp_path / name}: is no name for a model; let it end in .gguf"
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("force", [[], ["--force"]])
 def test_the_source_is_kept_whatever_is_said(run: Run, tmp_path: Path, force: list[str]) -> None:
     source = Path(shutil.copyfile(DIGITS, tmp_path / "m.gguf"))

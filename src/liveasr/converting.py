@@ -30,9 +30,9 @@ def convert(
     if source is not None:
         told = told.or_else(of_page(source))
     for path in output_files(folder, output):
-        check_output(path, force=force)
         if _is_part(path, folder):
             raise UsageError(f"{path}: is a part of the checkpoint; write to another file with -o")
+        check_output(path, force=force)
     for path, tensors in write_gguf(folder, output, weight_type, told).items():
         sys.stdout.write(f"{path}: {tensors} tensors, {path.stat().st_size / 1e6:.1f} MB\n")
     if missing := list(_missing(output)):

@@ -155,8 +155,10 @@ def check_output(path: Path, *, force: bool) -> None:
     """Refuse to write a model where something is that must not be replaced.
 
     Raises:
-        OutputError: it is no file, or it is there and nobody said `force`.
+        OutputError: it is no file, is not called as one, or it is there and nobody said `force`.
     """
+    if path.suffix != ".gguf":
+        raise OutputError(path, "is no name for a model; let it end in .gguf")
     if path.exists() and not path.is_file():
         raise OutputError(path, "is no file that could be replaced")
     if path.exists() and not force:

@@ -337,9 +337,11 @@ def test_problems_are_errors_of_the_recording(tmp_path: Path) -> None:
         ("x.srt", [], ("srt", "x.srt")),
         ("x.SRT", [], ("srt", "x.SRT")),
         ("x.srt", ["json"], ("json", "x.srt")),
+        ("x.docx", ["txt"], ("txt", "x.docx")),
         ("x", [], ("txt", "x")),
         ("-", [], ("txt", None)),
         ("fresh/", [], ("txt", "fresh/a.txt")),
+        ("fresh.1/", [], ("txt", "fresh.1/a.txt")),
     ],
 )
 def test_the_name_of_an_output_tells_what_it_is(
@@ -353,6 +355,14 @@ def test_the_name_of_an_output_tells_what_it_is(
     (job,) = plan(find_recordings(make(tmp_path, "a.wav"))[1], formats, output, force=False)
     ((format_, path),) = job.outputs
     assert (format_, None if path is None else str(path)) == expected
+
+
+@pytest.mark.parametrize("names", [["a.wav"], ["a.wav", "b.wav"]])
+def test_an_ending_that_is_no_format_is_asked_about(tmp_path: Path, names: list[str]) -> None:
+    recordings = find_recordings(make(tmp_path, *names))[1]
+    with pytest.raises(UsageError, match=r"talk\.docx: what is written there\? \.txt, .* add --format, or a slash$"):
+        plan(recordings, [], str(tmp_path / "talk.docx"), force=True)
+    assert [each.name for each in tmp_path.iterdir() if each.suffix == ".docx"] == []
 
 
 def test_several_recordings_do_not_make_a_folder_of_what_is_named_like_a_file(tmp_path: Path) -> None:
