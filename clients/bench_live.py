@@ -12,7 +12,7 @@ from typing import Any
 
 from liveasr.clients.live import Stream
 from liveasr.clients.stability import common_prefix, edit_overhead, percentile, unstable_words
-from liveasr.types import Float32Array, LiveTranscript, SpeechEnd, Transcript, Word
+from liveasr.types import SAMPLES_PER_MS, Float32Array, LiveTranscript, SpeechEnd, Transcript, Word
 
 _LOOP_TICK_S = 0.005
 MEASURES = ("first_partial", "commit", "final_after_speech", "final_after_segment", "loop_lag")
@@ -28,7 +28,7 @@ class _Seen:
     committed_at_ms: list[float] = field(default_factory=list)
     """For every word of the committed text."""
     ended_ms: float = 0.0
-    """When its end was known."""
+    """When the sound had been made that its end is known by: what heard it late is late."""
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ async def measure(
                 _look(seen.setdefault(output.segment_id, _Seen()), output, now_ms(), figures)
                 finals.extend([output.final] if output.final else [])
             elif isinstance(output, SpeechEnd):
-                seen.setdefault(open_segment, _Seen()).ended_ms = now_ms()
+                seen.setdefault(open_segment, _Seen()).ended_ms = output.confirmed_at / SAMPLES_PER_MS
                 open_segment += 1
 
     try:

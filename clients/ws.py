@@ -227,7 +227,7 @@ class RemoteStream:
         """Take what comes over the line."""
         match heard:
             case Transcript() | SpeechStarted() | SpeechEnded():
-                output = self._continuation.take(heard, self._heard_samples)
+                output = self._continuation.take(heard)
                 if output is not None:
                     self._outputs.put_nowait(output)
             case WireFlushed():

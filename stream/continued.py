@@ -45,24 +45,20 @@ class Continuation:
         for told in self._told.values():
             told.revision_before = told.revision
 
-    def take(self, message: SpeechStarted | SpeechEnded | Transcript, heard_samples: int) -> Output | None:
-        """What a message tells, or None if that is known.
-
-        Args:
-            message: of the session.
-            heard_samples: how much audio was heard until then.
-        """
+    def take(self, message: SpeechStarted | SpeechEnded | Transcript) -> Output | None:
+        """What a message of the session tells, or None if that is known."""
         segment_id = self._first_id + message.segment_id
         if isinstance(message, Transcript):
             return self._transcript(segment_id, message)
         ms = self._begin_ms + (message.start_ms if isinstance(message, SpeechStarted) else message.end_ms)
+        confirmed_at = (self._begin_ms + message.heard_ms) * SAMPLES_PER_MS
         told = self._told.setdefault(segment_id, _Told(ms, ms))
         if isinstance(message, SpeechStarted):
             known, told.started = told.started, True
-            return None if known else SpeechStart(ms * SAMPLES_PER_MS, heard_samples)
+            return None if known else SpeechStart(ms * SAMPLES_PER_MS, confirmed_at)
         known, told.ended = told.ended, True
         told.end_ms = ms
-        return None if known else SpeechEnd(ms * SAMPLES_PER_MS, heard_samples, message.forced_cut)
+        return None if known else SpeechEnd(ms * SAMPLES_PER_MS, confirmed_at, message.forced_cut)
 
     def finish(self) -> list[Output]:
         """The ends of segments that the last session, unlike those before, did not hear; their committed text stays."""

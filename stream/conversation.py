@@ -43,7 +43,7 @@ from liveasr.types import SAMPLE_RATE_HZ, SAMPLES_PER_MS, LiveTranscript, Speech
 LAG_MS = 1_000
 OVERLOAD_MS = 5_000
 _REPORT_S = 1.0
-_STRETCH_MS = 200  # of audio at a time: 2 ms of work for the event loop
+_STRETCH_MS = 500  # of audio at a time, where so much waits: 3 ms of work for the event loop
 _ACK_MS = 200
 _END_GRAIN_MS = 10  # how exactly the ends of frames are known to acks; frames may be as short as nothing
 
@@ -242,12 +242,11 @@ class Conversation:
                 self._done += 1
                 self._speech_ms += output.end_ms - output.start_ms
             return to_wire(output)
+        at_ms, heard_ms = output.sample // SAMPLES_PER_MS, output.confirmed_at // SAMPLES_PER_MS
         if isinstance(output, SpeechStart):
             self._started += 1
-            return SpeechStarted(segment_id=self._started - 1, start_ms=output.sample // SAMPLES_PER_MS)
-        return SpeechEnded(
-            segment_id=self._started - 1, end_ms=output.sample // SAMPLES_PER_MS, forced_cut=output.forced_cut
-        )
+            return SpeechStarted(segment_id=self._started - 1, start_ms=at_ms, heard_ms=heard_ms)
+        return SpeechEnded(segment_id=self._started - 1, end_ms=at_ms, heard_ms=heard_ms, forced_cut=output.forced_cut)
 
     async def _report(self) -> None:
         began = time.monotonic()

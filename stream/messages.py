@@ -237,6 +237,8 @@ class SpeechStarted(_ServerMessage, frozen=True, kw_only=True, tag="speech_start
 
     segment_id: int
     start_ms: int
+    heard_ms: int
+    """How much audio had to be heard before that could be said."""
 
 
 class SpeechEnded(_ServerMessage, frozen=True, kw_only=True, tag="speech_end"):
@@ -244,6 +246,8 @@ class SpeechEnded(_ServerMessage, frozen=True, kw_only=True, tag="speech_end"):
 
     segment_id: int
     end_ms: int
+    heard_ms: int
+    """As in SpeechStarted."""
     forced_cut: bool
 
 

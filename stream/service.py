@@ -21,6 +21,8 @@ from liveasr.stream.protocol import ServerProtocol
 from liveasr.vad.config import VadConfig
 
 OVERLOAD_S = 5.0
+LATE_LOOP_S = 0.25
+"""An event loop that wakes so late on average has about as much audio to hear as it can."""
 """No session is taken whose first final would wait that long."""
 
 
@@ -177,8 +179,8 @@ class Service:
 
     @property
     def overloaded(self) -> bool:
-        """Whether somebody who came now would have to wait too long for a final."""
-        return any(each.pool.expected_wait_s >= OVERLOAD_S for each in self._recognizers.values())
+        """Whether somebody who came now would have to wait too long for a final, or would make others wait."""
+        return self.metrics.recent_loop_lag_s >= LATE_LOOP_S or any(each.pool.expected_wait_s >= OVERLOAD_S for each in self._recognizers.values())
 
     @property
     def full(self) -> bool:
@@ -249,7 +251,7 @@ class Service:
                 "unsupported", f"{name} takes no hot words; {f'these do: {takers}' if takers else 'none does'}"
             )
         recognizer = self._recognizers[name]
-        if recognizer.pool.expected_wait_s >= OVERLOAD_S:
+        if recognizer.pool.expected_wait_s >= OVERLOAD_S or self.metrics.recent_loop_lag_s >= LATE_LOOP_S:
             raise WireError("overloaded", "the server has more to do than it can; try again later")
         vad = start.vad.config(info.max_segment_ms)
         decoding = DecodeOptions(start.language, start.itn, start.hotwords)

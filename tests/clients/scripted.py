@@ -30,9 +30,9 @@ from liveasr.stream.protocol import ServerProtocol
 
 DIGITS = ModelInfo(name="digits", languages=("auto", "en"), hotwords=False)
 TOLD: tuple[ServerMessage, ...] = (
-    SpeechStarted(segment_id=0, start_ms=250),
+    SpeechStarted(segment_id=0, start_ms=250, heard_ms=450),
     Transcript(segment_id=0, revision=1, final=False, committed="one", tentative=" t", start_ms=250, end_ms=700),
-    SpeechEnded(segment_id=0, end_ms=900, forced_cut=False),
+    SpeechEnded(segment_id=0, end_ms=900, heard_ms=1700, forced_cut=False),
     Transcript(segment_id=0, revision=2, final=True, committed="one", tentative="", start_ms=250, end_ms=900, text="1"),
 )
 """A segment, as a server tells it."""

@@ -152,7 +152,7 @@ def test_a_new_session_begins_where_the_audio_is_not_settled_and_is_told_as_the_
             await client.next()
         await client.tell(
             Ack(number=2, settled_ms=250, heard_ms=1000),
-            SpeechStarted(segment_id=0, start_ms=300),
+            SpeechStarted(segment_id=0, start_ms=300, heard_ms=500),
             msgspec.structs.replace(partial(1, "one", " two"), start_ms=300, end_ms=600),
         )
         await vanish(client)
@@ -161,11 +161,11 @@ def test_a_new_session_begins_where_the_audio_is_not_settled_and_is_told_as_the_
         await client.welcome()
         begun.extend(await client.until(Flush))
         await client.tell(
-            SpeechStarted(segment_id=0, start_ms=40),
+            SpeechStarted(segment_id=0, start_ms=40, heard_ms=240),
             partial(1, "", "won"),
             partial(2, "", "one too"),
             partial(3, "one", " two"),
-            SpeechEnded(segment_id=0, end_ms=600, forced_cut=False),
+            SpeechEnded(segment_id=0, end_ms=600, heard_ms=1400, forced_cut=False),
             WireTranscript(segment_id=0, revision=4, final=True, committed="one two", tentative="", start_ms=40,
                            end_ms=600, text="one two", words=(WireWord(text="one", start_ms=50, end_ms=100),)),
             messages.Flushed(),
@@ -183,12 +183,12 @@ def test_a_new_session_begins_where_the_audio_is_not_settled_and_is_told_as_the_
         assert b"".join(frame.payload for frame in frames) == said[250 * 16 :].tobytes()
         assert [frame.number for frame in frames] == list(range(1, 9))
         assert outputs == [
-            SpeechStart(4800, 16_000),
+            SpeechStart(4800, 8000),
             LiveTranscript(0, 1, "one", " two", 300, 600),
             LiveTranscript(0, 2, "one", "", 250, 550),
             LiveTranscript(0, 3, "one", " too", 250, 550),
             LiveTranscript(0, 4, "one", " two", 250, 550),
-            SpeechEnd(850 * 16, 16_000),
+            SpeechEnd(850 * 16, 1650 * 16),
             LiveTranscript(0, 5, "one two", "", 290, 850, Transcript(0, "one two", (Word("one", 300, 350),), 290, 850)),
             Flushed(),
         ]

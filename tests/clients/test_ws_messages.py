@@ -136,9 +136,9 @@ def test_events_and_transcripts_are_those_of_the_server() -> None:
             outputs = stream.outputs()
             told = [await anext(outputs) for _ in TOLD]
             assert told == [
-                SpeechStart(4000, 1600),
+                SpeechStart(4000, 450 * 16),
                 LiveTranscript(0, 1, "one", " t", 250, 700),
-                SpeechEnd(14_400, 1600, forced_cut=False),
+                SpeechEnd(14_400, 1700 * 16, forced_cut=False),
                 LiveTranscript(0, 2, "one", "", 250, 900, Transcript(0, "1", (), 250, 900)),
             ]
             while stream.lag_ms != 1200:  # noqa: ASYNC110 - nothing tells of it

@@ -36,22 +36,22 @@ def final(segment_id: int, revision: int, committed: str, text: str) -> Transcri
 
 
 def take(continuation: Continuation, *told: Any) -> list[Any]:
-    return [output for message in told if (output := continuation.take(message, 99)) is not None]
+    return [output for message in told if (output := continuation.take(message)) is not None]
 
 
 def test_a_stream_of_one_session_is_told_as_it_is() -> None:
     continuation = Continuation()
     outputs = take(
         continuation,
-        SpeechStarted(segment_id=0, start_ms=0),
+        SpeechStarted(segment_id=0, start_ms=0, heard_ms=200),
         partial(0, 1, "", "one"),
-        SpeechEnded(segment_id=0, end_ms=800, forced_cut=True),
+        SpeechEnded(segment_id=0, end_ms=800, heard_ms=1600, forced_cut=True),
         final(0, 2, "one", "One."),
     )
     assert outputs == [
-        SpeechStart(0, 99),
+        SpeechStart(0, 3_200),
         LiveTranscript(0, 1, "", "one", 0, 500),
-        SpeechEnd(12_800, 99, forced_cut=True),
+        SpeechEnd(12_800, 25_600, forced_cut=True),
         LiveTranscript(0, 2, "one", "", 0, 800, Final(0, "One.", (Word("One.", 10, 700),), 0, 800)),
     ]
     assert continuation.finish() == []
@@ -61,23 +61,27 @@ def test_a_stream_of_one_session_is_told_as_it_is() -> None:
 
 def test_segments_that_had_no_final_are_said_anew_under_their_ids() -> None:
     continuation = Continuation()
-    take(continuation, SpeechStarted(segment_id=0, start_ms=0), SpeechEnded(segment_id=0, end_ms=800, forced_cut=False))
+    take(
+        continuation,
+        SpeechStarted(segment_id=0, start_ms=0, heard_ms=200),
+        SpeechEnded(segment_id=0, end_ms=800, heard_ms=1600, forced_cut=False),
+    )
     take(continuation, final(0, 1, "one", "one"))
-    take(continuation, SpeechStarted(segment_id=1, start_ms=1000), partial(1, 5, "two", " th"))
-    take(continuation, SpeechEnded(segment_id=1, end_ms=1800, forced_cut=False))
-    take(continuation, SpeechStarted(segment_id=2, start_ms=2000))
+    take(continuation, SpeechStarted(segment_id=1, start_ms=1000, heard_ms=1200), partial(1, 5, "two", " th"))
+    take(continuation, SpeechEnded(segment_id=1, end_ms=1800, heard_ms=2600, forced_cut=False))
+    take(continuation, SpeechStarted(segment_id=2, start_ms=2000, heard_ms=2200))
     continuation.begin(900)
     outputs = take(
         continuation,
-        SpeechStarted(segment_id=0, start_ms=100),
+        SpeechStarted(segment_id=0, start_ms=100, heard_ms=300),
         partial(0, 1, "", "to"),
         partial(0, 2, "", "two th"),
         partial(0, 3, "", "two three"),
-        SpeechEnded(segment_id=0, end_ms=900, forced_cut=False),
+        SpeechEnded(segment_id=0, end_ms=900, heard_ms=1700, forced_cut=False),
         final(0, 4, "two three", "two three"),
-        SpeechStarted(segment_id=1, start_ms=1100),
+        SpeechStarted(segment_id=1, start_ms=1100, heard_ms=1300),
         final(1, 1, "four", "four"),
-        SpeechStarted(segment_id=2, start_ms=2000),
+        SpeechStarted(segment_id=2, start_ms=2000, heard_ms=2200),
     )
     assert outputs == [
         LiveTranscript(1, 6, "two", "", 900, 1400),
@@ -87,7 +91,7 @@ def test_segments_that_had_no_final_are_said_anew_under_their_ids() -> None:
             1, 9, "two three", "", 900, 1700, Final(1, "two three", (Word("two three", 910, 1600),), 900, 1700)
         ),
         LiveTranscript(2, 1, "four", "", 1900, 2700, Final(2, "four", (Word("four", 1910, 2600),), 1900, 2700)),
-        SpeechStart(2900 * 16, 99),
+        SpeechStart(2900 * 16, 3100 * 16),
     ]
 
 
@@ -110,7 +114,7 @@ def test_what_is_the_same_as_before_is_not_told_again() -> None:
 
 def test_a_segment_that_the_last_session_did_not_hear_gets_its_end_and_keeps_its_text() -> None:
     continuation = Continuation()
-    take(continuation, SpeechStarted(segment_id=0, start_ms=0), partial(0, 2, "one", " two"))
+    take(continuation, SpeechStarted(segment_id=0, start_ms=0, heard_ms=200), partial(0, 2, "one", " two"))
     continuation.begin(0)
     assert continuation.finish() == [
         SpeechEnd(8000, 8000),
