@@ -12,15 +12,16 @@ from numpy.typing import NDArray
 from liveasr import store
 from liveasr.engines import kernels as kernels_module
 from liveasr.engines import native
+from liveasr.engines._library import ggml
 from liveasr.engines.base import DecodeOptions
 from liveasr.engines.graph import Graph, Tensor
 from liveasr.engines.kernels import Kernels, kernels
-from liveasr.engines.native import Weights
+from liveasr.engines.native import ComputeContext, Weights
 from liveasr.engines.quantize import quantize
 from liveasr.engines.registry import open_engine
 from liveasr.gguf_file import GgufFile
 from liveasr.types import Float32Array
-from tests.engines.operations import build, builds, compute, dequantized, values, write_matrices
+from tests.engines.operations import MAX_NODES, build, builds, compute, dequantized, values, write_matrices
 
 BUILDS = [name for name in builds() if name != "ggml"]
 SHAPES = [(1, 32), (31, 64), (32, 96), (33, 512), (65, 560 // 32 * 32), (1536, 512), (512, 2048), (257, 4096)]
@@ -106,6 +107,25 @@ def test_a_row_of_attention_is_the_same_among_any_others_and_by_any_number_of_th
             np.testing.assert_array_equal(
                 attend(matrices, q[start : start + 5], k, v, threads), whole[start : start + 5]
             )
+
+
+def test_attention_of_many_blocks_takes_the_memory_of_few(matrices: Weights) -> None:
+    x = values(70, 512)
+
+    def memory_of(blocks: int) -> int:
+        def build_it(graph: Graph) -> dict[str, Tensor]:
+            y = graph.inputs["x"]
+            for _ in range(blocks):
+                y = graph.attention(y, y, y, 4)
+            return {"y": y}
+
+        context = ComputeContext(matrices, 8)
+        context.run(build_it, {"x": x}, MAX_NODES)
+        size_bytes: int = ggml().ggml_gallocr_get_buffer_size(context._allocator, 0)
+        context.close()
+        return size_bytes
+
+    assert memory_of(30) == memory_of(3)
 
 
 @pytest.mark.parametrize("size", [1e-3, 1.0, 30.0, 3e4])
