@@ -14,7 +14,7 @@
 #define EXPORT __attribute__((visibility("default")))
 #define INLINE static inline __attribute__((always_inline))
 
-/* struct ggml_tensor of ggml.h, as far as it is read; kernels.py compares the offsets with those of the bindings. */
+/* struct ggml_tensor of ggml.h, as far as it is read. */
 struct tensor {
     int type;
     void *buffer;
@@ -27,13 +27,6 @@ struct tensor {
     struct tensor *view_src;
     size_t view_offs;
     void *data;
-};
-
-EXPORT const int64_t liveasr_layout[] = {
-    offsetof(struct tensor, ne),
-    offsetof(struct tensor, nb),
-    offsetof(struct tensor, src),
-    offsetof(struct tensor, data),
 };
 
 #if !defined(__AVX2__) || !defined(__FMA__) || !defined(__F16C__)
@@ -70,6 +63,29 @@ enum {
 };
 
 EXPORT const int liveasr_limits[] = {MAX_NORMED, MAX_TAPS};
+
+/* Whether this processor has what the compiler was free to use. It is called first, and nothing in it needs any of that. */
+EXPORT int liveasr_runs_here(void) {
+    __builtin_cpu_init();
+    int has_all = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+#if LANES == 16
+    has_all = has_all && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#endif
+#ifdef __AVX512VNNI__
+    has_all = has_all && __builtin_cpu_supports("avx512vnni");
+#endif
+#ifdef __AVX512VBMI__
+    has_all = has_all && __builtin_cpu_supports("avx512vbmi");
+#endif
+#ifdef __AVX512VBMI2__
+    has_all = has_all && __builtin_cpu_supports("avx512vbmi2");
+#endif
+#ifdef __FMA4__ /* AMD's before Zen */
+    has_all = has_all && __builtin_cpu_supports("fma4") && __builtin_cpu_supports("xop");
+#endif
+    return has_all;
+}
 
 INLINE VF load(const float *from) {
     VF v;
@@ -442,5 +458,21 @@ EXPORT void liveasr_attention(struct tensor *dst, int ith, int nth, void *userda
         }
     }
 }
+
+/* What kernels.py and the bindings of ggml have to agree with. */
+EXPORT const int64_t liveasr_layout[] = {
+    offsetof(struct tensor, ne),
+    offsetof(struct tensor, nb),
+    offsetof(struct tensor, src),
+    offsetof(struct tensor, data),
+    offsetof(struct norm, weight),
+    offsetof(struct norm, bias),
+    offsetof(struct norm, eps),
+    offsetof(struct linear, packed),
+    offsetof(struct linear, bias),
+    offsetof(struct linear, inner),
+    offsetof(struct linear, relu),
+    offsetof(struct linear, addends),
+};
 
 #endif

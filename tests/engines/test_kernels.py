@@ -1,7 +1,7 @@
 """Our kernels: exact to the rounding that q8_0 asks for, the same for any number of rows and threads, or not there."""
 
-import shutil
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,17 @@ from liveasr.engines.quantize import quantize
 from liveasr.engines.registry import open_engine
 from liveasr.gguf_file import GgufFile
 from liveasr.types import Float32Array
-from tests.engines.operations import MAX_NODES, build, builds, compute, dequantized, values, write_matrices
+from tests.engines.operations import (
+    MAX_NODES,
+    SOURCE,
+    build,
+    builds,
+    compute,
+    cpu_flags,
+    dequantized,
+    values,
+    write_matrices,
+)
 
 BUILDS = [name for name in builds() if name != "ggml"]
 SHAPES = [(1, 32), (31, 64), (32, 96), (33, 512), (65, 560 // 32 * 32), (1536, 512), (512, 2048), (257, 4096)]
@@ -179,9 +189,51 @@ def test_without_a_library_or_for_another_ggml_there_are_no_kernels(
     kernels.cache_clear()
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler: apt-get install gcc")
+NEEDS_COMPILER = pytest.mark.skipif(not BUILDS, reason="no kernels are written for this processor, or no C compiler")
+
+
+@NEEDS_COMPILER
 def test_a_processor_without_these_instructions_has_none(tmp_path: Path) -> None:
-    if not BUILDS:
-        pytest.skip("no kernels are written for this processor")
     assert Kernels(str(build("any", tmp_path))).lanes == 0
     assert not Kernels(str(tmp_path / "any.so")).fits
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("what", ["for another processor", "another version", "older", "empty", "no library"])
+def test_a_library_that_cannot_be_used_is_told_and_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    path = tmp_path / "kernels.so"
+    match what:
+        case "for another processor":
+            if "xop" in cpu_flags():
+                pytest.skip("this is the other processor")
+            path = build("excavator", tmp_path)
+        case "another version":
+            swapped = SOURCE.read_text("utf-8").replace("int relu;\n    int addends;", "int addends;\n    int relu;")
+            assert swapped != SOURCE.read_text("utf-8")
+            path = build(BUILDS[0], tmp_path, swapped)
+        case "older":
+            path = build(BUILDS[0], tmp_path, SOURCE.read_text("utf-8").replace("liveasr_runs_here", "liveasr_other"))
+        case "empty":
+            path.touch()
+        case _:
+            path.write_text("nothing")
+    monkeypatch.setattr(kernels_module, "find_spec", lambda _name: ModuleSpec("x", None, origin=str(path)))
+    kernels.cache_clear()
+    assert kernels() is None
+    kernels.cache_clear()
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"{path} was built for another processor or version: ")
+
+
+@NEEDS_COMPILER
+def test_that_nothing_is_written_for_a_processor_is_no_news(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    spec = ModuleSpec("x", None, origin=str(build("any", tmp_path)))
+    monkeypatch.setattr(kernels_module, "find_spec", lambda _name: spec)
+    kernels.cache_clear()
+    assert kernels() is None
+    kernels.cache_clear()
+    assert not caplog.records
