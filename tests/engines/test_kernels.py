@@ -87,6 +87,29 @@ def test_extreme_values_do_not_overflow(matrices: Weights, tolerances: dict[str,
     assert np.abs(y - expected).max() / np.abs(expected).max() < tolerances["engines"]["kernel_product"]["value"]
 
 
+@pytest.mark.parametrize("odd", [np.nan, -np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("at", [0, 31, 500])
+def test_what_is_no_number_leaves_none_in_its_row_and_the_others_alone(matrices: Weights, odd: float, at: int) -> None:
+    weight = matrices[name_of((1536, 512))]
+    x = values(5, 512)
+    clean = compute(matrices, lambda g: g.linear(g.inputs["x"], weight), {"x": x})
+    x[2, at] = odd
+    y = compute(matrices, lambda g: g.linear(g.inputs["x"], weight), {"x": x})
+    assert np.isnan(y[2]).all()
+    others = [0, 1, 3, 4]
+    np.testing.assert_array_equal(y[others], clean[others])
+
+
+def test_values_that_are_nearly_nothing_are_nothing(matrices: Weights) -> None:
+    x = values(3, 512)
+    x[1] *= np.float32(1e-40)
+    x[2, 32:64] *= np.float32(1e-40)
+    without = np.where(np.abs(x) < 1e-38, np.float32(0), x)
+    weight = matrices[name_of((1536, 512))]
+    y, expected = (compute(matrices, lambda g: g.linear(g.inputs["x"], weight), {"x": each}) for each in (x, without))
+    np.testing.assert_array_equal(y, expected)
+
+
 def test_a_row_is_the_same_among_any_others_and_by_any_number_of_threads(matrices: Weights) -> None:
     shape = (1536, 512)
     x = values(20, shape[1])
