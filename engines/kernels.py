@@ -9,6 +9,7 @@ blocks of 32, as ggml does.
 import ctypes
 import functools
 import logging
+import platform
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias
@@ -23,8 +24,11 @@ _log = logging.getLogger("liveasr")
 _MODULE = "liveasr.engines._kernels"
 _FIELDS = ("ne", "nb", "src", "data")
 """Of struct ggml_tensor, in the order of liveasr_layout."""
-_REBUILD = (
-    "to have it built here: python -m pip install --force-reinstall --no-deps --no-cache-dir liveasr; "
+_WRITTEN_FOR = ("x86_64", "AMD64")
+"""As in setup.py."""
+_SLOW = (
+    "models in q8_0 run at a third of the speed; to have them built here, where there is a compiler: "
+    "python -m pip install --force-reinstall --no-deps --no-cache-dir liveasr; "
     "in a checkout remove .venv, then run: make setup"
 )
 _F32, _I8, _Q8_0 = 0, 24, 8  # enum ggml_type
@@ -151,9 +155,11 @@ def kernels_name() -> str:
 
 @functools.cache
 def kernels() -> Kernels | None:
-    """The library that was built with the package, if it can be used here; a warning says so if not."""
+    """The library that was built with the package, if it can be used here; a warning says so if another one could."""
     spec = find_spec(_MODULE)
     if spec is None or spec.origin is None:
+        if platform.machine() in _WRITTEN_FOR:
+            _log.warning("liveasr was built without its kernels, for want of a C compiler: %s", _SLOW)
         return None
     try:
         found = Kernels(spec.origin)
@@ -163,9 +169,5 @@ def kernels() -> Kernels | None:
     except (AttributeError, OSError, ValueError):  # it is no library, or lacks something that is looked for
         is_for_none = False
     if not is_for_none:
-        _log.warning(
-            "%s was built for another processor or version: models in q8_0 run at a third of the speed; %s",
-            spec.origin,
-            _REBUILD,
-        )
+        _log.warning("%s was built for another processor or version: %s", spec.origin, _SLOW)
     return None

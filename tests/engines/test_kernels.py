@@ -197,6 +197,20 @@ def test_the_library_that_was_built_with_the_package_is_for_this_processor() -> 
     assert found.lanes == (8 if BUILDS == ["avx2"] else 16)
 
 
+@pytest.mark.parametrize(("machine", "told"), [("x86_64", True), ("aarch64", False)])
+def test_without_a_library_that_is_told_where_there_could_be_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, machine: str, told: bool
+) -> None:
+    monkeypatch.setattr(kernels_module, "_MODULE", "liveasr.engines._nothing")
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    kernels.cache_clear()
+    assert kernels() is None
+    kernels.cache_clear()
+    assert ["without its kernels, for want of a C compiler" in each.getMessage() for each in caplog.records] == [
+        True
+    ] * told
+
+
 def test_without_a_library_or_for_another_ggml_there_are_no_kernels(
     library: Kernels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
