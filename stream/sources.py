@@ -42,12 +42,12 @@ def open_source(source: Path | BinaryIO, name: str) -> Source:
     """
     if not isinstance(source, Path):
         return _open_pipe(Pipe(source, name, is_own=False), name)
-    if source.is_fifo():  # what has been read of one is gone, so it is opened once
-        try:
-            stream = source.open("rb")
-        except OSError as error:
-            raise AudioError(name, f"cannot be read: {error.strerror}") from error
-        return _open_pipe(Pipe(stream, name, is_own=True), name)
+    try:
+        fifo = source.open("rb") if source.is_fifo() else None
+    except OSError as error:
+        raise AudioError(name, f"cannot be read: {error.strerror}") from error
+    if fifo is not None:  # it is opened once, as what has been read of it is gone
+        return _open_pipe(Pipe(fifo, name, is_own=True), name)
     heads.check_file(source, name)
     return _open_file(source, name)
 
