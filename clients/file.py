@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
+from typing import TypeAlias
 
 from liveasr.errors import AudioError
 from liveasr.stream.detect import Detector
@@ -13,6 +14,8 @@ from liveasr.types import SAMPLES_PER_MS, Float32Array, Transcript
 
 _READ_AHEAD = 2
 """Segments for each lane that are found before they are needed."""
+_Waiting: TypeAlias = deque[tuple[Segment, Future[Transcript]]]
+"""In the order of the recording."""
 
 
 def segments(
@@ -62,6 +65,33 @@ def transcribe(
 def _by_lanes(
     found: Iterable[Segment], lanes: Sequence[Recognizer], heard: Callable[[int], None]
 ) -> Iterator[Transcript]:
+    decode = _by_a_free_one(lanes)
+    waiting: _Waiting = deque()
+    with ThreadPoolExecutor(len(lanes), "liveasr-decode") as pool:
+        try:
+            try:
+                for segment in found:
+                    waiting.append((segment, pool.submit(decode, segment)))
+                    yield from _ready(waiting, _READ_AHEAD * len(lanes))
+            except AudioError:
+                yield from _ready(waiting, 0)
+                raise
+            yield from _ready(waiting, 0)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for segment, decoded in waiting:
+                if decoded.cancelled() or decoded.exception() is not None:
+                    heard(segment.start_sample // SAMPLES_PER_MS)
+                    break
+                yield decoded.result()
+            raise
+        except BaseException:  # a lane failed, or nobody wants the rest
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _by_a_free_one(lanes: Sequence[Recognizer]) -> Callable[[Segment], Transcript]:
+    """What decodes a segment, on as many threads as there are lanes."""
     free: SimpleQueue[Recognizer] = SimpleQueue()
     for lane in lanes:
         free.put(lane)
@@ -73,23 +103,11 @@ def _by_lanes(
         finally:
             free.put(lane)
 
-    waiting: deque[tuple[Segment, Future[Transcript]]] = deque()
-    with ThreadPoolExecutor(len(lanes), "liveasr-decode") as pool:
-        try:
-            for segment in found:
-                waiting.append((segment, pool.submit(decode, segment)))
-                while waiting and (waiting[0][1].done() or len(waiting) > _READ_AHEAD * len(lanes)):
-                    yield waiting[0][1].result()
-                    waiting.popleft()
-        except AudioError:
-            yield from (decoded.result() for _, decoded in waiting)
-            raise
-        except KeyboardInterrupt:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for segment, decoded in waiting:
-                if decoded.cancelled():
-                    heard(segment.start_sample // SAMPLES_PER_MS)
-                    break
-                yield decoded.result()
-            raise
-        yield from (decoded.result() for _, decoded in waiting)
+    return decode
+
+
+def _ready(waiting: _Waiting, most: int) -> Iterator[Transcript]:
+    """The first ones that are decoded, waiting for them as long as there are more than `most`."""
+    while waiting and (waiting[0][1].done() or len(waiting) > most):
+        yield waiting[0][1].result()
+        waiting.popleft()

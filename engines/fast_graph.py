@@ -34,6 +34,7 @@ class FastGraph(Graph):
         self._packed = packed
         self._threads = threads
         self._kept: list[Any] = []  # what kernels read when the graph is computed
+        self._scratch: dict[int, Tensor] = {}  # memory that operations of the same size use one after the other
 
     def linear(
         self,
@@ -74,8 +75,7 @@ class FastGraph(Graph):
         size, rows, keys = q.contents.ne[0], q.contents.ne[1], k.contents.ne[1]
         if size // heads % (2 * self._kernels.lanes):
             return super().attention(q, k, v, heads)
-        floats = self._threads * self._kernels.attention_floats(keys, size // heads)
-        scratch = ggml().ggml_new_tensor_1d(self._context, 0, floats)
+        scratch = self._scratch_of(self._threads * self._kernels.attention_floats(keys, size // heads))
         return self._node("attention", (size, rows), (q, k, v, scratch), self._keep(ctypes.c_int64(heads)))
 
     def _can_norm(self, x: Tensor) -> bool:
@@ -84,6 +84,11 @@ class FastGraph(Graph):
 
     def _node(self, operation: Any, ne: tuple[int, int], sources: tuple[Tensor, ...], data: Any = None) -> Tensor:
         return self._kernels.node(self._context, operation, ne, sources, data)
+
+    def _scratch_of(self, floats: int) -> Tensor:
+        if floats not in self._scratch:
+            self._scratch[floats] = ggml().ggml_new_tensor_1d(self._context, 0, floats)
+        return self._scratch[floats]
 
     def _keep(self, data: Any) -> Any:
         self._kept.append(data)

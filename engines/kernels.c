@@ -6,6 +6,7 @@
  *
  * A VF has LANES floats, loaded and stored by memcpy, since nothing says that addresses are aligned.
  */
+#include <float.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,7 +15,7 @@
 #define EXPORT __attribute__((visibility("default")))
 #define INLINE static inline __attribute__((always_inline))
 
-/* struct ggml_tensor of ggml.h, as far as it is read; kernels.py compares the offsets with those of the bindings. */
+/* struct ggml_tensor of ggml.h, as far as it is read. */
 struct tensor {
     int type;
     void *buffer;
@@ -27,13 +28,6 @@ struct tensor {
     struct tensor *view_src;
     size_t view_offs;
     void *data;
-};
-
-EXPORT const int64_t liveasr_layout[] = {
-    offsetof(struct tensor, ne),
-    offsetof(struct tensor, nb),
-    offsetof(struct tensor, src),
-    offsetof(struct tensor, data),
 };
 
 #if !defined(__AVX2__) || !defined(__FMA__) || !defined(__F16C__)
@@ -71,6 +65,29 @@ enum {
 
 EXPORT const int liveasr_limits[] = {MAX_NORMED, MAX_TAPS};
 
+/* Whether this processor has what the compiler was free to use. It is called first, and nothing in it needs any of that. */
+EXPORT int liveasr_runs_here(void) {
+    __builtin_cpu_init();
+    int has_all = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+#if LANES == 16
+    has_all = has_all && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#endif
+#ifdef __AVX512VNNI__
+    has_all = has_all && __builtin_cpu_supports("avx512vnni");
+#endif
+#ifdef __AVX512VBMI__
+    has_all = has_all && __builtin_cpu_supports("avx512vbmi");
+#endif
+#ifdef __AVX512VBMI2__
+    has_all = has_all && __builtin_cpu_supports("avx512vbmi2");
+#endif
+#ifdef __FMA4__ /* AMD's before Zen */
+    has_all = has_all && __builtin_cpu_supports("fma4") && __builtin_cpu_supports("xop");
+#endif
+    return has_all;
+}
+
 INLINE VF load(const float *from) {
     VF v;
     memcpy(&v, from, sizeof v);
@@ -88,6 +105,14 @@ INLINE VF larger(VF a, VF b) {
     return (VF)_mm512_max_ps((__m512)a, (__m512)b);
 #else
     return (VF)_mm256_max_ps((__m256)a, (__m256)b);
+#endif
+}
+
+INLINE VI larger_whole(VI a, VI b) {
+#if LANES == 16
+    return (VI)_mm512_max_epi32((__m512i)a, (__m512i)b);
+#else
+    return (VI)_mm256_max_epi32((__m256i)a, (__m256i)b);
 #endif
 }
 
@@ -217,7 +242,8 @@ EXPORT void liveasr_pack(const uint8_t *q8_0, int64_t columns, int64_t inner, ui
 INLINE float *scales_of(const int8_t *row, int64_t inner) { return (float *)(row + inner); }
 INLINE int32_t *offsets_of(const int8_t *row, int64_t inner) { return (int32_t *)(row + inner) + inner / BLOCK; }
 
-/* dst: (T, K * 5 / 4) int8; src[0]: (T, K) f32; userdata: struct norm, or null for values as they are. */
+/* dst: (T, K * 5 / 4) int8; src[0]: (T, K) f32; userdata: struct norm, or null for values as they are. A block with a value
+ * that is no number, or infinite, has a scale that is none; one of values below FLT_MIN * 127 has zeros. */
 EXPORT void liveasr_quantize(struct tensor *dst, int ith, int nth, void *userdata) {
     const int64_t inner = dst->src[0]->ne[0], rows = dst->ne[1];
     float normed[MAX_NORMED];
@@ -231,19 +257,24 @@ EXPORT void liveasr_quantize(struct tensor *dst, int ith, int nth, void *userdat
             in = normed;
         }
         for (int64_t block = 0; block < inner / BLOCK; block++, in += BLOCK, out += BLOCK) {
-            VF most = {0};
-            for (int i = 0; i < BLOCK; i += LANES) most = larger(most, larger(load(in + i), -load(in + i)));
-            const float top = largest(most), per_step = top > 0 ? 127.0f / top : 0;
+            VI most = {0}; /* without the sign, the bits of floats rise with them, and what is no number is above all */
+            for (int i = 0; i < BLOCK; i += LANES) most = larger_whole(most, (VI)load(in + i) & INT32_MAX);
+            int32_t bits = most[0];
+            for (int i = 1; i < LANES; i++) bits = most[i] > bits ? most[i] : bits;
+            float top;
+            memcpy(&top, &bits, sizeof top);
+            const int is_finite = top <= FLT_MAX;
+            const float per_step = is_finite && top >= 127 * FLT_MIN ? 127.0f / top : 0;
             VI total = {0};
             for (int i = 0; i < BLOCK; i += LANES) {
-                const VI whole = rounded(load(in + i) * per_step);
+                const VI whole = rounded(load(in + i) * per_step) & -is_finite;
                 const VB bytes = __builtin_convertvector(whole, VB);
                 memcpy(out + i, &bytes, sizeof bytes);
                 total += whole;
             }
             int32_t values = 0;
             for (int i = 0; i < LANES; i++) values += total[i];
-            scales[block] = top / 127.0f;
+            scales[block] = is_finite ? top / 127.0f : NAN;
             offsets[block] = IS_UNSIGNED ? -128 * values : 0;
         }
     }
@@ -442,5 +473,21 @@ EXPORT void liveasr_attention(struct tensor *dst, int ith, int nth, void *userda
         }
     }
 }
+
+/* What kernels.py and the bindings of ggml have to agree with. */
+EXPORT const int64_t liveasr_layout[] = {
+    offsetof(struct tensor, ne),
+    offsetof(struct tensor, nb),
+    offsetof(struct tensor, src),
+    offsetof(struct tensor, data),
+    offsetof(struct norm, weight),
+    offsetof(struct norm, bias),
+    offsetof(struct norm, eps),
+    offsetof(struct linear, packed),
+    offsetof(struct linear, bias),
+    offsetof(struct linear, inner),
+    offsetof(struct linear, relu),
+    offsetof(struct linear, addends),
+};
 
 #endif

@@ -8,6 +8,8 @@ blocks of 32, as ggml does.
 
 import ctypes
 import functools
+import logging
+import platform
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias
@@ -18,9 +20,17 @@ from numpy.typing import NDArray
 from liveasr.engines._library import ggml
 from liveasr.engines.graph import Norm, Tensor
 
+_log = logging.getLogger("liveasr")
 _MODULE = "liveasr.engines._kernels"
 _FIELDS = ("ne", "nb", "src", "data")
 """Of struct ggml_tensor, in the order of liveasr_layout."""
+_WRITTEN_FOR = ("x86_64", "AMD64")
+"""As in setup.py."""
+_SLOW = (
+    "models in q8_0 run at a third of the speed; to have them built here, where there is a compiler: "
+    "python -m pip install --force-reinstall --no-deps --no-cache-dir liveasr; "
+    "in a checkout remove .venv, then run: make setup"
+)
 _F32, _I8, _Q8_0 = 0, 24, 8  # enum ggml_type
 _ALL_THREADS = -1  # GGML_N_TASKS_MAX
 _BLOCK_VALUES = 32
@@ -64,9 +74,12 @@ class Kernels:
 
     @property
     def fits(self) -> bool:
-        """Whether it has something for this processor, and knows the tensors of the ggml that is loaded."""
-        layout = list((ctypes.c_int64 * len(_FIELDS)).in_dll(self._lib, "liveasr_layout"))
-        return self.lanes > 0 and layout == [getattr(ggml().ggml_tensor, name).offset for name in _FIELDS]
+        """Whether it is for this processor, for the ggml that is loaded, and for this module."""
+        if not self.lanes or not self._lib.liveasr_runs_here():
+            return False
+        layout = [getattr(ggml().ggml_tensor, name).offset for name in _FIELDS]
+        layout += [getattr(kind, name).offset for kind in (_NormData, _LinearData) for name, *_ in kind._fields_]
+        return list((ctypes.c_int64 * len(layout)).in_dll(self._lib, "liveasr_layout")) == layout
 
     def can_pack(self, type_id: int, shape: tuple[int, ...]) -> bool:
         """Whether a tensor of that type can be packed for products."""
@@ -142,9 +155,19 @@ def kernels_name() -> str:
 
 @functools.cache
 def kernels() -> Kernels | None:
-    """The library that was built with the package, if it can be used here."""
+    """The library that was built with the package, if it can be used here; a warning says so if another one could."""
     spec = find_spec(_MODULE)
     if spec is None or spec.origin is None:
+        if platform.machine() in _WRITTEN_FOR:
+            _log.warning("liveasr was built without its kernels, for want of a C compiler: %s", _SLOW)
         return None
-    found = Kernels(spec.origin)
-    return found if found.fits else None
+    try:
+        found = Kernels(spec.origin)
+        if found.fits:
+            return found
+        is_for_none = not found.lanes
+    except (AttributeError, OSError, ValueError):  # it is no library, or lacks something that is looked for
+        is_for_none = False
+    if not is_for_none:
+        _log.warning("%s was built for another processor or version: %s", spec.origin, _SLOW)
+    return None

@@ -30,10 +30,17 @@ _WITHOUT_CLOCK = ("ac3", "dts", "eac3", "mp3")  # bare frames: FFmpeg counts tho
 
 
 class Pipe:
-    """A binary stream as PyAV reads it. PyAV would lose a Ctrl-C on the way, so what breaks a read off is kept."""
+    """A binary stream as PyAV reads it. PyAV would lose a Ctrl-C on the way, so what breaks a read off is kept.
 
-    def __init__(self, stream: BinaryIO, name: str) -> None:
+    Args:
+        stream: is read without seeking if it cannot do that.
+        name: for messages.
+        is_own: whether nobody else closes it.
+    """
+
+    def __init__(self, stream: BinaryIO, name: str, *, is_own: bool) -> None:
         self._name = name
+        self.close = stream.close if is_own else lambda: None
         self._read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)  # what is there, without waiting
         self._broken_by: KeyboardInterrupt | OSError | None = None
         self.is_empty = True
@@ -122,6 +129,8 @@ class FfmpegSource:
     def close(self) -> None:
         """Close the file."""
         self._container.close()
+        if self._pipe is not None:
+            self._pipe.close()
 
     def _frames(self) -> Iterator[Any]:
         """Decoded frames with samples in them, and a _Fault for each packet that could not be decoded."""

@@ -180,7 +180,9 @@ class Service:
     @property
     def overloaded(self) -> bool:
         """Whether somebody who came now would have to wait too long for a final, or would make others wait."""
-        return self.metrics.recent_loop_lag_s >= LATE_LOOP_S or any(each.pool.expected_wait_s >= OVERLOAD_S for each in self._recognizers.values())
+        return self.metrics.recent_loop_lag_s >= LATE_LOOP_S or any(
+            each.pool.expected_wait_s >= OVERLOAD_S for each in self._recognizers.values()
+        )
 
     @property
     def full(self) -> bool:

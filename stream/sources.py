@@ -40,17 +40,30 @@ def open_source(source: Path | BinaryIO, name: str) -> Source:
     Raises:
         AudioError: there is no such file, it holds no audio, or nothing here can decode it.
     """
-    if isinstance(source, Path):
-        heads.check_file(source, name)
-        return _open_file(source, name)
-    pipe = Pipe(source, name)
+    if not isinstance(source, Path):
+        return _open_pipe(Pipe(source, name, is_own=False), name)
+    try:
+        fifo = source.open("rb") if source.is_fifo() else None
+    except OSError as error:
+        raise AudioError(name, f"cannot be read: {error.strerror}") from error
+    if fifo is not None:  # it is opened once, as what has been read of it is gone
+        return _open_pipe(Pipe(fifo, name, is_own=True), name)
+    heads.check_file(source, name)
+    return _open_file(source, name)
+
+
+def _open_pipe(pipe: Pipe, name: str) -> Source:
     try:
         return FfmpegSource(pipe, name)
     except (av.FFmpegError, ValueError) as error:
+        pipe.close()
         pipe.check()
         if pipe.is_empty:
             raise AudioError(name, "is empty") from error
         raise _cannot_be_decoded(name, error) from error
+    except BaseException:
+        pipe.close()
+        raise
 
 
 def _open_file(path: Path, name: str) -> Source:

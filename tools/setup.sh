@@ -152,6 +152,7 @@ install_packages() {
             paste -s -d ' ' - >&2
         exit 1
     fi
+    rm -f engines/_kernels.*.so # of other sources, or for another processor: it would stay where these do not compile
     install --no-deps --reinstall-package liveasr --editable .
     if ! has_kernels; then
         say "engines/kernels.c could not be compiled: models in q8_0 will run at a third of the speed that is possible"

@@ -1,5 +1,7 @@
 """A recording by several lanes at the same time: as by one, in order, and no worse when something goes wrong."""
 
+import itertools
+import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -45,6 +47,7 @@ class Plan:
         self.fails_at = fails_at
         self.at_work: set[Counting] = set()
         self.most_at_once = 0
+        self.decoded = 0
         self._lock = threading.Lock()
 
     def decode(self, engine: Counting, features: Float32Array) -> Hypothesis:
@@ -56,6 +59,7 @@ class Plan:
         time.sleep(self.pauses_s[index])
         with self._lock:
             self.at_work.discard(engine)
+            self.decoded += 1
         if index == self.fails_at:
             raise EngineError(f"segment {index}")
         return said(f"segment {index}")
@@ -162,6 +166,20 @@ def test_ctrl_c_gives_what_is_being_decoded_and_tells_how_far_that_is() -> None:
     assert not plan.at_work
 
 
+def test_ctrl_c_ends_it_though_a_lane_fails_behind_that() -> None:
+    def interrupted() -> Iterator[Float32Array]:
+        yield samples_of(6)
+        raise KeyboardInterrupt
+
+    told_ms: list[int] = []
+    first, *others = lanes(Plan([0.2] * SEGMENTS, fails_at=1))
+    found: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        collect(transcribe(interrupted(), first, windows(), told_ms.append, others), found)
+    assert found == ["segment 0"]
+    assert told_ms[-1] == 1000
+
+
 def test_a_reader_that_goes_away_leaves_no_lane_at_work() -> None:
     plan = Plan([0.02] * SEGMENTS)
     found = heard_by(plan, [samples_of()])
@@ -182,3 +200,46 @@ def test_no_more_is_read_than_the_lanes_soon_need() -> None:
     next(found)
     assert len(read) < SEGMENTS
     found.close()  # type: ignore[attr-defined] # a generator
+
+
+def test_ctrl_c_behind_the_end_of_a_recording_gives_what_is_being_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_read = threading.Event()
+    main = threading.get_ident()
+    all_at_work = threading.Barrier(LANES, lambda: signal.pthread_kill(main, signal.SIGINT))
+    begun = itertools.count()
+    decode = Plan.decode
+
+    def interrupting(plan: Plan, engine: Counting, features: Float32Array) -> Hypothesis:
+        is_read.wait()
+        if next(begun) < LANES:
+            all_at_work.wait()
+        return decode(plan, engine, features)
+
+    def blocks() -> Iterator[Float32Array]:
+        yield samples_of(6)
+        is_read.set()
+
+    monkeypatch.setattr(Plan, "decode", interrupting)
+    plan = Plan([0.2] * SEGMENTS)
+    told_ms: list[int] = []
+    first, *others = lanes(plan)
+    found: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        collect(transcribe(blocks(), first, windows(), told_ms.append, others), found)
+    assert found == [f"segment {index}" for index in range(len(found))]
+    assert LANES <= len(found) < 6
+    assert told_ms[-1] == 1000 * len(found)
+    assert not plan.at_work
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_nobody_waits_for_any_more_is_not_decoded(fails: bool) -> None:
+    plan = Plan([0.3, *[1.0] * SEGMENTS], fails_at=0 if fails else None)
+    found = heard_by(plan, [samples_of()])
+    if fails:
+        with pytest.raises(EngineError, match="segment 0"):
+            next(found)
+    else:
+        next(found)
+        found.close()  # type: ignore[attr-defined] # a generator
+    assert plan.decoded <= LANES + 1

@@ -17,7 +17,7 @@ from liveasr.types import Float32Array
 
 ROWS, WIDTH, OUT, HEADS, KERNEL = 7, 64, 48, 2, 11
 MAX_NODES = 64
-_SOURCE = Path(__file__).resolve().parents[2] / "engines" / "kernels.c"
+SOURCE = Path(__file__).resolve().parents[2] / "engines" / "kernels.c"
 _CPU = Path("/proc/cpuinfo")
 _MACHINES = {
     "avx2": ("x86-64-v3", "avx2"),
@@ -25,21 +25,29 @@ _MACHINES = {
     "vnni": ("icelake-client", "avx512_vnni"),
 }
 """Name -> what gcc and clang call the processor, and the flag that tells that this one can do the same."""
+_OTHER_MACHINES = {"any": "x86-64", "excavator": "bdver4"}
+"""Of the second, AMD's last before Zen, only few others have all instructions."""
 
 
 def builds() -> list[str]:
     """The libraries of kernels that can be built and run here; "ggml" is none, whose operations are ggml's."""
-    flags = _CPU.read_text().split() if _CPU.exists() else []
+    flags = cpu_flags()
     can_build = platform.machine() == "x86_64" and shutil.which("cc") is not None
     return ["ggml", *(name for name, (_, flag) in _MACHINES.items() if can_build and flag in flags)]
 
 
-def build(name: str, folder: Path) -> Path:
-    """Compile the kernels for a kind of processor; "any" is the oldest."""
+def cpu_flags() -> list[str]:
+    """What this processor can do, in Linux' words; nothing where that is not told."""
+    return _CPU.read_text().split() if _CPU.exists() else []
+
+
+def build(name: str, folder: Path, source: str | None = None) -> Path:
+    """Compile the kernels, or what was made of their source, for a kind of processor; "any" is the oldest."""
     path = folder / f"{name}.so"
-    machine, _ = _MACHINES.get(name, ("x86-64", ""))
+    machine = _OTHER_MACHINES.get(name) or _MACHINES[name][0]
     flags = ["-std=gnu11", "-O3", f"-march={machine}", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"]
-    subprocess.run(["cc", *flags, "-shared", "-fPIC", "-o", str(path), str(_SOURCE), "-lm"], check=True)
+    command = ["cc", *flags, "-shared", "-fPIC", "-o", str(path), "-x", "c", "-", "-lm"]
+    subprocess.run(command, input=source or SOURCE.read_text("utf-8"), text=True, check=True)
     return path
 
 

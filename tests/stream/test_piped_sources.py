@@ -1,6 +1,8 @@
 """Recordings that come through a pipe: soon, and whole as far as it goes."""
 
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +36,19 @@ def test_what_comes_through_a_pipe_is_given_at_most_some_seconds_later(tmp_path:
             given += block.size
             assert read - given <= 4 * SAMPLE_RATE_HZ  # FFmpeg looks that far ahead to know what it is
     assert given == 20 * SAMPLE_RATE_HZ
+
+
+@pytest.mark.parametrize("what", ["a recording", "text", "nothing"])
+def test_a_named_pipe_is_read_once_as_stdin_is(what: str, content: bytes, tmp_path: Path) -> None:
+    sent = {"a recording": content, "text": b"nobody speaks here\n" * 100, "nothing": b""}[what]
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with ThreadPoolExecutor(1) as writer:
+        writer.submit(path.write_bytes, sent)
+        samples, fault = heard(path)
+    expected_samples, expected_fault = heard(pipe_of([sent]))
+    assert fault == expected_fault
+    np.testing.assert_array_equal(samples, expected_samples)
 
 
 def test_an_empty_pipe_is_told() -> None:
