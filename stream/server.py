@@ -41,6 +41,12 @@ class _HttpProtocol(H11Protocol):
         super().connection_made(transport)
         self._patience = self.loop.call_later(_HEADERS_S, self._give_up)
 
+    def on_response_complete(self) -> None:
+        """As uvicorn's, which waits for ever for the rest of a body, or of a next request that has begun."""
+        self._patience.cancel()
+        self._patience = self.loop.call_later(_HEADERS_S, self._give_up)
+        super().on_response_complete()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """As uvicorn's."""
         self._patience.cancel()
@@ -57,7 +63,7 @@ class _HttpProtocol(H11Protocol):
             self.transport.close()
 
     def _give_up(self) -> None:
-        if self.cycle is None and self.transport.get_protocol() is self:
+        if self.conn.their_state in (h11.IDLE, h11.SEND_BODY) and self.transport.get_protocol() is self:
             self.transport.abort()
 
 
