@@ -92,6 +92,24 @@ class _WebSocketProtocol(WebSocketsSansIOProtocol):
                 self.conn.send_close(CloseCode.MESSAGE_TOO_BIG, "too many fragments")
                 self.handle_parser_exception()
 
+    def handle_parser_exception(self) -> None:
+        """As uvicorn's, which takes it that the handshake was answered before the frame that is none."""
+        if self.handshake_complete:
+            super().handle_parser_exception()
+        else:
+            self._drop()
+
+    def handle_close(self, event: Frame) -> None:
+        """As uvicorn's, which would still answer the handshake."""
+        if self.handshake_complete:
+            super().handle_close(event)
+        else:
+            self._drop()
+
+    def _drop(self) -> None:
+        self.disconnected = True  # what its answer would have been is not said any more
+        self.transport.abort()
+
     def send_receive_event_to_app(self) -> None:
         """As uvicorn's, which cannot refuse a message where the client's own close has come right behind it."""
         with contextlib.suppress(InvalidState):
