@@ -150,6 +150,7 @@ class Clients:
             async with connect(self.server, start, token=self.token, reconnect_s=0) as stream:
                 source = _listened_to(stream, recording.samples, lag)
                 finals = await measure(stream, source, figures.live, loop_lag=False)
+                finals = [final for final in finals if final.text]  # transcribe leaves out what it hears no words in
         except LiveasrError as error:
             figures.errors.append(str(error))
             await asyncio.sleep(1.0)  # a server that refuses is not to be asked all the time

@@ -41,6 +41,12 @@ class _HttpProtocol(H11Protocol):
         super().connection_made(transport)
         self._patience = self.loop.call_later(_HEADERS_S, self._give_up)
 
+    def on_response_complete(self) -> None:
+        """As uvicorn's, which waits for ever for the rest of a body, or of a next request that has begun."""
+        self._patience.cancel()
+        self._patience = self.loop.call_later(_HEADERS_S, self._give_up)
+        super().on_response_complete()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """As uvicorn's."""
         self._patience.cancel()
@@ -57,7 +63,7 @@ class _HttpProtocol(H11Protocol):
             self.transport.close()
 
     def _give_up(self) -> None:
-        if self.cycle is None and self.transport.get_protocol() is self:
+        if self.conn.their_state in (h11.IDLE, h11.SEND_BODY) and self.transport.get_protocol() is self:
             self.transport.abort()
 
 
@@ -85,6 +91,24 @@ class _WebSocketProtocol(WebSocketsSansIOProtocol):
             with contextlib.suppress(InvalidState):
                 self.conn.send_close(CloseCode.MESSAGE_TOO_BIG, "too many fragments")
                 self.handle_parser_exception()
+
+    def handle_parser_exception(self) -> None:
+        """As uvicorn's, which takes it that the handshake was answered before the frame that is none."""
+        if self.handshake_complete:
+            super().handle_parser_exception()
+        else:
+            self._drop()
+
+    def handle_close(self, event: Frame) -> None:
+        """As uvicorn's, which would still answer the handshake."""
+        if self.handshake_complete:
+            super().handle_close(event)
+        else:
+            self._drop()
+
+    def _drop(self) -> None:
+        self.disconnected = True  # what its answer would have been is not said any more
+        self.transport.abort()
 
     def send_receive_event_to_app(self) -> None:
         """As uvicorn's, which cannot refuse a message where the client's own close has come right behind it."""

@@ -83,6 +83,20 @@ def test_clients_that_speak_at_once_hear_what_transcribe_hears(data: Path) -> No
         assert 0 < figures.server_cores < 64
 
 
+def test_a_segment_in_which_no_words_are_heard_is_no_difference_to_transcribe() -> None:
+    chance = np.random.default_rng(0)
+    noise = chance.normal(0, 0.3, 16_000).astype(np.float32)  # speech to the detector, no words to the model
+    samples = np.concatenate([silence(0.5), noise, silence(1.5)])
+
+    async def work(url: str) -> LoadFigures:
+        clients = Clients(url, None, "digits", [Recording(samples, [])], 0, 1, range(1))
+        return await clients.play()
+
+    with own_server("digits", 1) as (url, _cpu_s):
+        figures = asyncio.run(work(url))
+    assert (figures.compared, figures.differing, figures.errors) == (1, 0, [])
+
+
 def test_more_clients_than_one_process_plays_are_shared_out_and_all_of_them_counted(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

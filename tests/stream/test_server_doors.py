@@ -151,7 +151,17 @@ def test_tls_serves_https_and_wss(samples: Float32Array) -> None:
         assert [each.text for each in found] == SAID
 
 
-def test_who_asks_for_nothing_has_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("said", "answers"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: a", 0),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HT", 1),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\na", 1),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", 1),
+    ],
+    ids=["nothing", "a request and a half", "half a body", "a chunk"],
+)
+def test_who_does_not_finish_a_request_has_to_go(monkeypatch: pytest.MonkeyPatch, said: bytes, answers: int) -> None:
     monkeypatch.setattr(listening, "_HEADERS_S", 0.2)
 
     async def work() -> None:
@@ -164,9 +174,14 @@ def test_who_asks_for_nothing_has_to_go(monkeypatch: pytest.MonkeyPatch) -> None
         await started.wait()
         host, port = listeners[0].getsockname()
         reader, writer = await asyncio.open_connection(host, port)
-        writer.write(b"GET / HTTP/1.1\r\nHost: a")
+        writer.write(said)
+        heard = bytearray()
         with contextlib.suppress(ConnectionResetError):
-            assert await asyncio.wait_for(reader.read(), 10) == b""
+            async with asyncio.timeout(10):
+                while more := await reader.read(1000):
+                    heard += more
+                    writer.write(b"a")  # which is no end
+        assert heard.count(b"HTTP/1.1 ") == answers
         writer.close()
         async with httpx.AsyncClient() as client:
             assert (await client.get(f"http://{host}:{port}/")).text == "here"

@@ -156,6 +156,25 @@ def test_requests_that_are_none_behind_others_end_the_connection_and_nothing_els
             assert len(answer) < 4_000
 
 
+@pytest.mark.parametrize("data", [GARBAGE, frame(8, b"\x03\xe8")], ids=["garbage", "a close"])
+@pytest.mark.parametrize("path", [b"/v1/stream", b"/elsewhere"])
+def test_what_comes_before_a_handshake_is_answered_leaves_no_traceback(path: bytes, data: bytes) -> None:
+    handshake = handshake_of("dGhlIHNhbXBsZSBub25jZQ==").replace(b"/v1/stream", path)
+    with ServerProcess() as server:
+        host, port = urlsplit(server.url).netloc.split(":")
+        for index in range(100):
+            with socket.create_connection((host, int(port)), timeout=30) as raw, suppress(ConnectionError):
+                raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                raw.sendall(REQUEST % b"/metrics" + handshake)  # which has to wait for the answer to the request
+                time.sleep(index % 10 / 10_000)  # some time in the 1 ms before that
+                raw.sendall(data)
+                raw.recv(1 << 16)
+        assert httpx.get(f"{server.url}/health").status_code == 200
+        code, _out, err = server.stop()
+    assert code == 0, err
+    assert "Traceback" not in err, err
+
+
 def test_a_handshake_that_is_under_way_when_the_server_stops_is_no_fault() -> None:
     with ServerProcess() as server:
         host, port = urlsplit(server.url).netloc.split(":")
