@@ -43,7 +43,7 @@ from liveasr.types import SAMPLE_RATE_HZ, SAMPLES_PER_MS, LiveTranscript, Speech
 LAG_MS = 1_000
 OVERLOAD_MS = 5_000
 _REPORT_S = 1.0
-_STRETCH_MS = 500  # of audio at a time, where so much waits: 3 ms of work for the event loop
+_STRETCH_MS = 200  # of audio at a time: 2 ms of work for the event loop
 _ACK_MS = 200
 _END_GRAIN_MS = 10  # how exactly the ends of frames are known to acks; frames may be as short as nothing
 

@@ -21,9 +21,9 @@ from liveasr.stream.protocol import ServerProtocol
 from liveasr.vad.config import VadConfig
 
 OVERLOAD_S = 5.0
-LATE_LOOP_S = 0.25
-"""An event loop that wakes so late on average has about as much audio to hear as it can."""
 """No session is taken whose first final would wait that long."""
+LATE_LOOP_S = 0.25
+"""Nor while the event loop, which hears the audio, wakes so late on average: it has about as much to hear as it can."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from liveasr.vad.config import VadConfig
 from liveasr.vad.weights import FsmnWeights
 from tests.channels import MemoryChannel, serving
 from tests.fakes import FakeAutoregressiveEngine, FakeEngine, FakeStreamingEngine, said
+from tests.wire import tag
 
 SECOND = bytes(2 * 16_000)
 
@@ -399,6 +400,32 @@ def test_a_model_may_be_called_by_its_other_names_but_its_own_come_first(asked: 
         await Connection(channel, service).run()
         await service.close()
         assert [message.model for message in channel.sent if isinstance(message, Ready)] == [chosen]
+
+    run(work())
+
+
+def test_an_event_loop_that_is_late_takes_no_new_session_until_it_is_in_time_again() -> None:
+    async def work() -> None:
+        service = Service([OfferedModel("fake", [FakeEngine([said("one")])])], WindowDetector, ServiceConfig())
+
+        async def answer() -> str:
+            channel = MemoryChannel()
+            channel.say(START, STOP)
+            await Connection(channel, service).run()
+            last = channel.sent[-1]
+            return last.code if isinstance(last, Error) else tag(last)
+
+        assert await answer() == "done"
+        for _ in range(3):
+            await asyncio.sleep(0.11)
+            time.sleep(1.0)  # noqa: ASYNC251 - the fault itself: something keeps the event loop
+        assert service.overloaded
+        assert await answer() == "overloaded"
+        async with asyncio.timeout(20):
+            while service.overloaded:  # noqa: ASYNC110 - an average over time, which tells nobody
+                await asyncio.sleep(0.1)
+        assert await answer() == "done"
+        await service.close()
 
     run(work())
 
