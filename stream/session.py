@@ -55,7 +55,7 @@ class LiveConfig:
     """Of speech, before the first partial of a segment."""
     partial_interval_ms: int = 320
     """Of audio between partials, at least."""
-    interval_of_window: float = 0.125
+    interval_of_window: float = 0.15
     """Of what a partial decodes, so long at least to the next."""
     engine_share: float = 0.35
     """Of the time, at most, that the partials of one session keep a lane busy."""

@@ -196,7 +196,7 @@ def verify(**settings: Any) -> int:
               help="Tell what changes in what is heard here, and the speed; may be repeated.")  # fmt: skip
 @threads_option
 def quantize(**settings: Any) -> int:
-    """Write a model again in fewer bits: smaller, a little less exact, and on most computers about as fast.
+    """Write a model again in fewer bits: smaller and a little less exact; on most computers q8_0 is the fastest.
 
     The model is an f32 or f16 file. TYPE is how its matrices are stored, from the most exact to the smallest: f16,
     q8_0, q6_K, q5_K, q4_K_mix, q4_K. q4_K_mix has in q6_K the output layer and the outputs of attention, which suffer
