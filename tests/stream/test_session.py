@@ -144,7 +144,11 @@ def test_the_more_there_is_to_decode_the_longer_it_is_to_the_next_partial() -> N
     requests = answered_partials(fifteen_seconds(), 10)
     for before, after in pairwise(requests):
         window_ms = after.end_ms - after.start_ms
-        assert after.end_ms - before.end_ms == pytest.approx(max(320, window_ms * 0.15), abs=20)  # a block
+        waited_ms = after.end_ms - before.end_ms
+        assert waited_ms >= max(320, window_ms * 0.15) - 10  # a frame
+        if after.start_ms == 0:  # later the window may have been longer while it waited: it goes on by words
+            assert waited_ms <= max(320, window_ms * 0.15) + 20  # a block
+        assert waited_ms <= 5000 * 0.15 + 20
     for until_ms in (3000, 8000, 15_000):
         decoded_ms = sum(each.end_ms - each.start_ms for each in requests if each.end_ms <= until_ms)
         assert decoded_ms <= until_ms / 0.15
