@@ -7,7 +7,7 @@ import asyncio
 import importlib
 import importlib.util
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -39,16 +39,23 @@ class LiveStream:
         pool: where its decodes are done.
         options: for every decode.
         partials: what hears the partials; by default the lanes of the pool, between finals.
+        hurried: whether there is no time for partials at the moment.
     """
 
     def __init__(
-        self, session: Session, pool: DecodePool, options: DecodeOptions, partials: PartialStream | None = None
+        self,
+        session: Session,
+        pool: DecodePool,
+        options: DecodeOptions,
+        partials: PartialStream | None = None,
+        hurried: Callable[[], bool] = lambda: False,
     ) -> None:
         self._session = session
         self._pool = pool
         self._options = options
         self._key = pool.new_session()
         self._partials = partials or WindowStream(pool, self._key)
+        self._hurried = hurried
         self._outputs: asyncio.Queue[Output | LiveasrError | None] = asyncio.Queue()
         self._turn = asyncio.Lock()
         self._idle = asyncio.Event()  # no final is waited for
@@ -87,7 +94,7 @@ class LiveStream:
             if self._over:
                 return
             self._heard_samples += samples.size
-            await self._take(self._session.accept(samples))
+            await self._take(self._session.accept(samples, partials=not self._hurried()))
 
     async def flush(self) -> None:
         """End the open segment here; `Flushed` follows the finals of all segments so far."""

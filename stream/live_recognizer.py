@@ -24,6 +24,7 @@ class LiveRecognizer:
         new_detector: makes a stream's voice activity detector.
         partials: gives the partials in the engines' place; whoever made it closes it, before this.
         observe: sees every answer of the engines.
+        hurried: whether there is no time for partials at the moment.
     """
 
     def __init__(
@@ -32,10 +33,12 @@ class LiveRecognizer:
         new_detector: Callable[[VadConfig], Detector],
         partials: Partials | None = None,
         observe: Callable[[Decoded], None] = lambda _answer: None,
+        hurried: Callable[[], bool] = lambda: False,
     ) -> None:
         self.pool = DecodePool(engines, observe=observe)
         self._front_end = engines[-1].front_end
         self._new_detector = new_detector
+        self._hurried = hurried
         self._own_partials: Partials | None = None
         if partials is None and isinstance(engines[-1], StreamingEngine):
             self._own_partials = partials_by([engines[-1].lane()], observe)
@@ -65,7 +68,7 @@ class LiveRecognizer:
             partials=partials and self._has_partials, drafts=partials, max_segment_ms=vad.max_segment_ms
         )
         session = Session(self._new_detector(vad), self._front_end, config, others.takes if others else None)
-        return LiveStream(session, self.pool, decoding, others.open() if others else None)
+        return LiveStream(session, self.pool, decoding, others.open() if others else None, self._hurried)
 
     async def close(self) -> None:
         """Stop the lanes and free the engines."""

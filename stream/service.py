@@ -22,8 +22,10 @@ from liveasr.vad.config import VadConfig
 
 OVERLOAD_S = 5.0
 """No session is taken whose first final would wait that long."""
+HURRIED_LOOP_S = 0.1
+"""No partial is made while the event loop, which hears the audio, wakes so late on average: finals go before them."""
 LATE_LOOP_S = 0.25
-"""Nor while the event loop, which hears the audio, wakes so late on average: it has about as much to hear as it can."""
+"""Nor is a session taken while it wakes so late: it has about as much to hear as it can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,7 @@ class Service:
             self._new_detector,
             self._partials if model.two_pass else None,
             partial(self.metrics.decoded, model.name),
+            lambda: self.metrics.recent_loop_lag_s >= HURRIED_LOOP_S,
         )
         self._lanes.append((model.name, self._recognizers[model.name]))
 

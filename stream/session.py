@@ -131,10 +131,15 @@ class Session:
         """All audio before it has its final, or is no speech."""
         return self._live[0].start_sample if self._live else self._detector.earliest_start
 
-    def accept(self, samples: Float32Array) -> list[SessionStep]:
-        """Speech events and decode requests that these samples bring: (n,) float32 in [-1, 1], 16 kHz, mono."""
+    def accept(self, samples: Float32Array, *, partials: bool = True) -> list[SessionStep]:
+        """Speech events and decode requests that these samples bring.
+
+        Args:
+            samples: (n,) float32 in [-1, 1], 16 kHz, mono.
+            partials: whether there is time for one now; otherwise it is made later, of what is there by then.
+        """
         steps = self._handle(self._segmenter.follow(samples))
-        request = self._partial_request()
+        request = self._partial_request() if partials else None
         return steps if request is None else [*steps, request]
 
     def flush(self) -> list[SessionStep]:

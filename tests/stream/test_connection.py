@@ -404,6 +404,26 @@ def test_a_model_may_be_called_by_its_other_names_but_its_own_come_first(asked: 
     run(work())
 
 
+def test_while_the_event_loop_is_late_partials_wait_and_finals_do_not() -> None:
+    async def work() -> None:
+        async with serving(FakeEngine([said("one two")])) as service:
+
+            async def finals_of(*, late: bool) -> list[bool]:
+                channel = MemoryChannel()
+                channel.say(encode(Start()), *audio(*[0.1] * 30), STOP)
+                watching = asyncio.create_task(Connection(channel, service).run())
+                while not watching.done():
+                    service.metrics.recent_loop_lag_s = 0.1 if late else 0.0
+                    await asyncio.sleep(0.001)
+                return [message.final for message in channel.sent if isinstance(message, Transcript)]
+
+            assert await finals_of(late=True) == [True]
+            assert (await finals_of(late=False))[0] is False
+            assert await finals_of(late=True) == [True]
+
+    run(work())
+
+
 def test_an_event_loop_that_is_late_takes_no_new_session_until_it_is_in_time_again() -> None:
     async def work() -> None:
         service = Service([OfferedModel("fake", [FakeEngine([said("one")])])], WindowDetector, ServiceConfig())

@@ -14,7 +14,7 @@ from liveasr.engines.registry import open_engine
 from liveasr.stream.decode import AudioFile
 from liveasr.stream.detect import FsmnDetector
 from liveasr.stream.recognize import Recognizer
-from liveasr.stream.session import DecodeRequest, LiveConfig, Session, SessionStep
+from liveasr.stream.session import DecodeRequest, LiveConfig, PartialInput, Session, SessionStep
 from liveasr.types import (
     FeatureFrames,
     Float32Array,
@@ -119,6 +119,34 @@ def test_no_partial_is_made_outside_of_segments_or_when_they_are_off() -> None:
     assert requests(run(Session(ScriptedDetector([]), FRONT, LiveConfig()), silence(5))) == []
     session = Session(ScriptedDetector([(SECOND, 3 * SECOND)]), FRONT, LiveConfig(partials=False))
     assert [request.is_final for request in requests(run(session, silence(5)))] == [True]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_partial_that_there_was_no_time_for_comes_later_of_all_that_is_there_by_then(streaming: bool) -> None:
+    noise = np.random.default_rng(1).normal(0, 0.1, 4 * SECOND).astype(np.float32)
+
+    def partials(hurried_ms: range) -> list[DecodeRequest]:
+        detector = ScriptedDetector([(SECOND // 2, 3 * SECOND)])
+        session = Session(detector, FRONT, LiveConfig(), PartialInput(FRONT, streaming))
+        found = []
+        for index, block in enumerate(pieces(noise, 320)):
+            at_ms = index * 20
+            steps = requests(session.accept(block, partials=at_ms not in hurried_ms))
+            assert at_ms not in hurried_ms or all(step.is_final for step in steps)
+            found += [step for step in steps if not step.is_final]
+        assert [step.is_final for step in requests(session.finish())] == []
+        return found
+
+    always, sometimes = partials(range(0)), partials(range(1200, 2200))
+    kept = next(each for each in sometimes if each.end_ms >= 2200)
+    assert kept.end_ms <= 2260
+    if streaming:
+        whole, pieced = (np.concatenate([each.features for each in found]) for found in (always, sometimes))
+        rows = min(len(whole), len(pieced))
+        assert rows > 30
+        np.testing.assert_array_equal(whole[:rows], pieced[:rows])
+    else:
+        assert kept.start_ms == 500
 
 
 def answered_partials(session: Session, took_ms: float) -> list[DecodeRequest]:
