@@ -1,4 +1,4 @@
-"""Every figure of docs/speed.md, in one run. Not a test: run it on an idle machine; it takes about half an hour.
+"""The tables of docs/speed.md, in one run. Not a test: run it on an idle machine; it takes about half an hour.
 
     python tests/bench_speed.py FIGURES.json --q8 Q8.gguf --f16 F16.gguf --partials STREAMING.gguf [--hours 8]
         [--checkpoint DIR --peers-python PYTHON --peers BENCH_PEERS.py]

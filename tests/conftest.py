@@ -38,7 +38,10 @@ def shared() -> Path:
     """The folder of the reference material, which is no part of the repository."""
     folder = Path(os.environ.get(SHARED_VARIABLE, TESTS.parents[1] / "shared"))
     if not (folder / "golden").is_dir():
-        pytest.skip(f"the reference material is not in {folder}; set {SHARED_VARIABLE} to its folder")
+        pytest.skip(
+            f"the reference material (tests/golden/README.md) is not in {folder}; where it is elsewhere: "
+            f"{SHARED_VARIABLE}=FOLDER make test"
+        )
     return folder
 
 

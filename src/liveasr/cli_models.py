@@ -190,7 +190,13 @@ def verify(**settings: Any) -> int:
 @models.command(short_help="Write a model again in fewer bits.")
 @click.argument("model", metavar="FILE.gguf|NAME")
 @click.argument("type_", metavar="TYPE", type=click.Choice(["f16", "q8_0", "q6_K", "q5_K", "q4_K_mix", "q4_K"]))
-@click.option("--output", "-o", metavar="FILE.gguf", type=FILE, help="[default: beside the model, NAME-TYPE.gguf]")
+@click.option(
+    "--output",
+    "-o",
+    metavar="FILE.gguf",
+    type=FILE,
+    help="[default: beside the model, or here for one that is built in, NAME-TYPE.gguf]",
+)
 @click.option("--force", is_flag=True, help="Replace the output if it exists.")
 @click.option("--check", "recordings", metavar="RECORDING", type=FILE, multiple=True,
               help="Tell what changes in what is heard here, and the speed; may be repeated.")  # fmt: skip

@@ -206,7 +206,9 @@ def find(model: str) -> Path:
     if published := next(_variants_of(path.name), None):
         raise ModelNotFoundError(f"{model} is not in {models_folder()}; get it with: {download_command(published)}")
     names = ", ".join(dict.fromkeys([*DEMONSTRATION_MODELS, *map(name_of, installed())]))
-    raise ModelNotFoundError(f"no model named {model} in {models_folder()}; known here: {names}")
+    raise ModelNotFoundError(
+        f"no model named {model} in {models_folder()}; known here: {names}; to be fetched: {', '.join(registry())}"
+    )
 
 
 def _variants_of(file_name: str) -> Iterator[str]:

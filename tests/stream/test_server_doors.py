@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-import soundfile
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
@@ -24,9 +23,7 @@ from liveasr.stream.messages import (
     Start,
     encode,
 )
-from liveasr.stream.pcm import encode_pcm
-from liveasr.types import Float32Array
-from tests.servers import ServerProcess, dial, finals, heard, talk
+from tests.servers import ServerProcess, captions, dial, heard
 
 SAID = ["three one four", "one five nine two", "six five"]
 TOKEN = "s3cret"  # noqa: S105 - of servers that live for one test
@@ -39,12 +36,6 @@ def server() -> Iterator[ServerProcess]:
         code, _out, err = process.stop()
     assert code == 0, err
     assert "Traceback" not in err, err
-
-
-@pytest.fixture(scope="module")
-def samples() -> Float32Array:
-    found: Float32Array = soundfile.read(Path(__file__).parents[1] / "data" / "digits-clean.wav", dtype="float32")[0]
-    return found
 
 
 def test_the_subprotocol_is_chosen_when_it_is_offered(server: ServerProcess) -> None:
@@ -140,15 +131,18 @@ def test_the_page_moves_the_token_from_the_address_into_a_cookie() -> None:
         assert browser.get("/v1/models").status_code == 200
 
 
-def test_tls_serves_https_and_wss(samples: Float32Array) -> None:
-    folder = Path(__file__).parents[1] / "data" / "tls"
+def test_tls_serves_https_and_wss(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = Path(__file__).parents[1] / "data"
+    folder = data / "tls"
+    monkeypatch.setenv("SSL_CERT_FILE", str(folder / "cert.pem"))
     arguments = ("--tls-cert", str(folder / "cert.pem"), "--tls-key", str(folder / "key.pem"))
     trust = ssl.create_default_context(cafile=folder / "cert.pem")
     with ServerProcess(*arguments) as server:
         assert server.url.startswith("https://")
         assert httpx.get(f"{server.url}/health", verify=trust).text == "ok\n"
-        found = finals(talk(server.ws_url, Start(), encode_pcm(samples, "s16le"), 6400, ssl=trust))
-        assert [each.text for each in found] == SAID
+        # Not by `talk`: threads that read and write one TLS connection at once break it (CPython's issue 134698).
+        found = asyncio.run(captions(server.url, data / "digits-clean.wav"))
+        assert [each.final.text for each in found if each.final is not None] == SAID
 
 
 @pytest.mark.parametrize(
