@@ -16,6 +16,7 @@ from liveasr.types import SAMPLES_PER_MS, LiveTranscript, SpeechEnd, SpeechStart
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _LOOP_TICK_S = 0.1
 _RECENT_S = 3.0
+_WORST_LAG_S = 0.5  # that counts for the average: a loop that stood still for a minute is in time again at once
 _LATENCIES_S = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
 _DECODES_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _LOOP_LAGS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
@@ -87,7 +88,7 @@ class Metrics:
             took_s = time.monotonic() - before
             lag_s = max(0.0, took_s - _LOOP_TICK_S)
             self.loop_lag_s.observe(lag_s)
-            self.recent_loop_lag_s += min(1.0, took_s / _RECENT_S) * (lag_s - self.recent_loop_lag_s)
+            self.recent_loop_lag_s += min(1.0, took_s / _RECENT_S) * (min(lag_s, _WORST_LAG_S) - self.recent_loop_lag_s)
 
     def text(self) -> bytes:
         """All of them, in Prometheus's text format."""

@@ -3,18 +3,21 @@
 import asyncio
 import json
 import re
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from liveasr.errors import EngineError
+from liveasr.stream import metrics
 from liveasr.stream.connection import Connection
 from liveasr.stream.messages import Ack, Audio, Flush, Ready, Start, Stop, Transcript, encode, encode_audio
-from liveasr.stream.service import Service
+from liveasr.stream.metrics import Metrics
+from liveasr.stream.service import HURRIED_LOOP_S, LATE_LOOP_S, Service
 from tests.channels import MemoryChannel, serving
 from tests.fakes import FakeAutoregressiveEngine, FakeEngine, said
 
@@ -159,6 +162,42 @@ def test_the_loop_is_watched() -> None:
             await running
 
     run(work())
+
+
+def recent_lags(monkeypatch: pytest.MonkeyPatch, lags_s: Sequence[float]) -> list[float]:
+    """The average after each tick of a loop that wakes so late."""
+    measured = Metrics()
+    now_s = 0.0
+    late, found = iter(lags_s), []
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now_s
+        found.append(measured.recent_loop_lag_s)
+        if (lag_s := next(late, None)) is None:
+            raise asyncio.CancelledError
+        now_s += seconds + lag_s
+
+    monkeypatch.setattr(metrics, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(metrics, "time", SimpleNamespace(monotonic=lambda: now_s))
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(measured.watch_loop())
+    return found[1:]
+
+
+@pytest.mark.parametrize("stopped_s", [1.0, 5.0, 30.0, 3600.0])
+def test_however_long_the_event_loop_stood_still_a_few_seconds_later_that_is_over(
+    stopped_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after SIGSTOP, or on a machine that was asleep: nothing has to be waited for any more."""
+    after = recent_lags(monkeypatch, [stopped_s, *[0.0] * 50])
+    assert after[0] >= HURRIED_LOOP_S
+    assert max(after[25:]) < LATE_LOOP_S
+    assert after[50] < HURRIED_LOOP_S
+
+
+def test_a_loop_that_is_late_again_and_again_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    for lag_s in (0.3, 0.6, 2.0):
+        assert min(recent_lags(monkeypatch, [lag_s] * 60)[30:]) >= LATE_LOOP_S
 
 
 def names() -> set[str]:
