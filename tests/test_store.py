@@ -97,7 +97,9 @@ def test_unknown_name_lists_what_is_known(folder: Path) -> None:
 
 def test_unknown_name_without_a_folder_lists_the_demonstration(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(store.FOLDER_VARIABLE, str(folder / "not" / "there"))
-    with pytest.raises(ModelNotFoundError, match=r"known here: digits, digits-paraformer; to be fetched: .*sensevoice-small"):
+    with pytest.raises(
+        ModelNotFoundError, match=r"known here: digits, digits-paraformer; to be fetched: .*sensevoice-small"
+    ):
         store.find("nothing")
 
 

@@ -35,7 +35,7 @@ from liveasr.stream.messages import (
 from liveasr.stream.service import OfferedModel, Service, ServiceConfig
 from liveasr.vad.config import VadConfig
 from liveasr.vad.weights import FsmnWeights
-from tests.channels import MemoryChannel, serving
+from tests.channels import MemoryChannel, serving, until
 from tests.fakes import FakeAutoregressiveEngine, FakeEngine, FakeStreamingEngine, said
 from tests.wire import tag
 
@@ -407,14 +407,18 @@ def test_a_model_may_be_called_by_its_other_names_but_its_own_come_first(asked: 
 def test_while_the_event_loop_is_late_partials_wait_and_finals_do_not() -> None:
     async def work() -> None:
         async with serving(FakeEngine([said("one two")])) as service:
+            service._watching.cancel()  # how late the loop is, is told here
 
             async def finals_of(*, late: bool) -> list[bool]:
+                service.metrics.recent_loop_lag_s = 0.1 if late else 0.0
                 channel = MemoryChannel()
-                channel.say(encode(Start()), *audio(*[0.1] * 30), STOP)
-                watching = asyncio.create_task(Connection(channel, service).run())
-                while not watching.done():
-                    service.metrics.recent_loop_lag_s = 0.1 if late else 0.0
-                    await asyncio.sleep(0.001)
+                channel.say(encode(Start()), *audio(*[0.1] * 30))
+                running = asyncio.create_task(Connection(channel, service).run())
+                await until(lambda: any(isinstance(each, Ack) and each.heard_ms >= 2800 for each in channel.sent))
+                if not late:
+                    await channel.until(Transcript)  # a final would take the place of a partial that waits
+                channel.say(STOP)
+                await running
                 return [message.final for message in channel.sent if isinstance(message, Transcript)]
 
             assert await finals_of(late=True) == [True]
