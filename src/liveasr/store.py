@@ -206,8 +206,9 @@ def find(model: str) -> Path:
     if published := next(_variants_of(path.name), None):
         raise ModelNotFoundError(f"{model} is not in {models_folder()}; get it with: {download_command(published)}")
     names = ", ".join(dict.fromkeys([*DEMONSTRATION_MODELS, *map(name_of, installed())]))
+    fetched = ", ".join(each.name for each in registry().values() if each.variants)
     raise ModelNotFoundError(
-        f"no model named {model} in {models_folder()}; known here: {names}; to be fetched: {', '.join(registry())}"
+        f"no model named {model} in {models_folder()}; known here: {names}; to be fetched: {fetched}"
     )
 
 

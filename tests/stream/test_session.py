@@ -134,7 +134,7 @@ def test_a_partial_that_there_was_no_time_for_comes_later_of_all_that_is_there_b
             steps = requests(session.accept(block, partials=at_ms not in hurried_ms))
             assert at_ms not in hurried_ms or all(step.is_final for step in steps)
             found += [step for step in steps if not step.is_final]
-        assert [step.is_final for step in requests(session.finish())] == []
+        assert requests(session.finish()) == []
         return found
 
     always, sometimes = partials(range(0)), partials(range(1200, 2200))
@@ -173,10 +173,8 @@ def test_the_more_there_is_to_decode_the_longer_it_is_to_the_next_partial() -> N
     for before, after in pairwise(requests):
         window_ms = after.end_ms - after.start_ms
         waited_ms = after.end_ms - before.end_ms
-        assert waited_ms >= max(320, window_ms * 0.15) - 10  # a frame
-        if after.start_ms == 0:  # later the window may have been longer while it waited: it goes on by words
-            assert waited_ms <= max(320, window_ms * 0.15) + 20  # a block
-        assert waited_ms <= 5000 * 0.15 + 20
+        longest_ms = min(5000, after.end_ms - before.start_ms)  # its start goes on by words, perhaps only at the end
+        assert max(320, window_ms * 0.15) - 10 <= waited_ms <= max(320, longest_ms * 0.15) + 20  # a frame, a block
     for until_ms in (3000, 8000, 15_000):
         decoded_ms = sum(each.end_ms - each.start_ms for each in requests if each.end_ms <= until_ms)
         assert decoded_ms <= until_ms / 0.15
